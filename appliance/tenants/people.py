@@ -168,7 +168,7 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
     def add() -> Member:
         current = lineage.reload_scope(scope)
         check_role(current, role)
-        current_role = role_in(scope.tenant_id, find_user(login).id)
+        current_role = lineage.find_role(scope.tenant_id, find_user(login).id)
         if current_role is not None:
             _check_role_not_wider(current, current_role, f"change the role of somebody who is {current_role}")
         return store_member(scope, login, role, approver=approver)
@@ -203,10 +203,19 @@ def list_members(scope: TenantScope) -> list[Member]:
     return [_from_row(row) for row in _members(scope).order_by(Person.login).dicts()]
 
 
+_MEMBER = """
+SELECT p.login, p.language, m.role, m.approver, m.created_at FROM membership AS m JOIN person AS p ON p.id = m.user_id
+WHERE m.tenant_id = ? AND m.user_id = ?
+"""
+
+
 def find_member(scope: TenantScope, user_id: str) -> Member | None:
     """This user's membership of this tenant, or None."""
-    row = _members(scope).where(Membership.user_id == user_id).dicts().get_or_none()
-    return None if row is None else _from_row(row)
+    rows = db.rows(_MEMBER, (scope.tenant_id, user_id))
+    if not rows:
+        return None
+    login, language, role, approver, created_at = rows[0]
+    return Member(user_id, login, role, bool(approver), created_at, language)
 
 
 def hide_first_steps(scope: TenantScope, user_id: str) -> None:
@@ -275,15 +284,16 @@ def _check_not_last_owner(tenant_id: str, user_id: str) -> None:
         raise Conflict("a tenant must have at least one owner; make somebody else owner first")
 
 
+_TENANTS_OF = """
+SELECT t.id, t.name, t.kind, t.created_at, m.role FROM membership AS m JOIN tenant AS t ON t.id = m.tenant_id
+WHERE m.user_id = ? ORDER BY t.name
+"""
+
+
 def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
     """The tenants a user belongs to with their role in each, by name."""
-    query = (
-        Tenant.select(Tenant, Membership.role.alias("role"))
-        .join(Membership, on=(Membership.tenant_id == Tenant.id))
-        .where(Membership.user_id == user_id)
-        .order_by(Tenant.name)
-    )
-    return [(row, row.membership.role) for row in query]
+    rows = db.rows(_TENANTS_OF, (user_id,))
+    return [(Tenant(id=id_, name=name, kind=kind, created_at=at), role) for id_, name, kind, at, role in rows]
 
 
 @dataclass(frozen=True)
@@ -299,9 +309,3 @@ class SignedIn:
     scope: TenantScope | None
     language: str = ""
     root: str = ""
-
-
-def role_in(tenant_id: str, user_id: str) -> str | None:
-    """A user's role in a tenant, or None."""
-    row = Membership.get_or_none((Membership.tenant_id == tenant_id) & (Membership.user_id == user_id))
-    return None if row is None else str(row.role)

@@ -1,6 +1,5 @@
 """The console's navigation: groups of sections, each with the scope it needs, its icon and its keyboard shortcut (`g`, key)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.core.texts import mark
@@ -63,7 +62,20 @@ MENU = (
 )  # fmt: skip
 
 
-def menu_for(may: Callable[[str], bool]) -> list[Group]:
-    """The menu without the sections that `may(scope)` refuses; empty groups are omitted."""
-    groups = [Group(each.title, tuple(one for one in each.sections if one.scope is None or may(one.scope))) for each in MENU]
+def menu_for(scopes: frozenset[str]) -> list[Group]:
+    """The menu without the sections whose scope is missing; empty groups are omitted."""
+    groups = [Group(each.title, tuple(one for one in each.sections if _is_allowed(one, scopes))) for each in MENU]
     return [each for each in groups if each.sections]
+
+
+def title_of(name: str, scopes: frozenset[str]) -> str:
+    """The title of a section of the menu, untranslated; empty if the menu does not have it."""
+    section = _SECTIONS.get(name)
+    return section.text if section is not None and _is_allowed(section, scopes) else ""
+
+
+def _is_allowed(section: Section, scopes: frozenset[str]) -> bool:
+    return section.scope is None or section.scope in scopes
+
+
+_SECTIONS = {section.name: section for group in MENU for section in group.sections}

@@ -2,20 +2,24 @@
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from markupsafe import Markup
 
-from appliance.console.pages.operate.approvals import count_mine
 from appliance.core import texts
 from appliance.core.config import Config
+from appliance.governance.approvals import approvals
 from appliance.tenants import people
 from appliance.tenants.grants import count_open
 
 from . import formatting
-from .menu import menu_for
+from .menu import menu_for, title_of
 from .routing import ConsoleRequest, Page, Visit
+
+MENUS = 256  # remembered after they were rendered
 
 
 class Renderer:
@@ -35,6 +39,8 @@ class Renderer:
         texts.install_translations(self._environment)
         self._environment.filters.update({name: _as_context_filter(formatter) for name, formatter in formatting.FILTERS.items()})
         self._environment.globals |= {"asset": self._asset, "phrases": formatting.phrases}
+        # The same on almost every page; the language of rendering is part of the key.
+        self._menu, self._shortcuts = lru_cache(MENUS)(self._render_menu), lru_cache(MENUS)(self._render_shortcuts)
 
     def _asset(self, name: str) -> str:
         """URL of a static file; it contains a digest of the content, so that browsers can cache it forever."""
@@ -45,30 +51,40 @@ class Renderer:
     def render(self, page: Page, request: ConsoleRequest, visit: Visit | None) -> str:
         """The HTML of a page; with a visit, in the frame of the tenant's console (menu and tenant switcher)."""
         values: dict[str, Any] = {
-            "request": request, "request_id": request.request_id, "visit": visit, "menu": [], "section": "", "counts": {},
-            "tenants": [], "tenant_name": request.tenant or "", "tenant": request.tenant or "",
+            "request": request, "request_id": request.request_id, "visit": visit, "menu": "", "shortcuts": "", "section_title": "",
+            "counts": {}, "tenants": [], "tenant_name": request.tenant or "", "tenant": request.tenant or "",
             "base_host": self._config.domains.base, **page.values,
         }  # fmt: skip
-        if visit is not None:
-            values["section"] = [*request.path.split("/"), "", ""][2]
-            if not request.is_fragment:
-                values |= self._frame(visit)
+        if visit is not None and not request.is_fragment:
+            values |= self._frame(visit)
         return self._environment.get_template(f"console/{page.template}").render(values)
 
     def _frame(self, visit: Visit) -> dict[str, Any]:
-        """Values for the frame of a page: the menu, its badges, and the tenants that the person can switch to."""
+        """Values for the frame of a page: the menu with its badges, the shortcuts, and the tenants to switch to."""
         mine = people.tenants_of(visit.person.user_id)
+        section, language = [*visit.request.path.split("/"), "", ""][2], texts.current_language().tag
+        counts = _waiting_counts(visit)
         return {
-            "menu": menu_for(visit.may),
-            "counts": _waiting_counts(visit),
+            "menu": self._menu(language, visit.scope.scopes, section, tuple(counts.items())),
+            "counts": counts,
+            "shortcuts": self._shortcuts(language, visit.scope.scopes),
+            "section_title": title_of(section, visit.scope.scopes),
             "tenants": [(row, role, f"{self._config.tenant_url(row.id)}/console/") for row, role in mine],
             "tenant_name": next((row.name for row, _ in mine if row.id == visit.scope.tenant_id), visit.scope.tenant_id),
         }
 
+    def _render_menu(self, _language: str, scopes: frozenset[str], section: str, counts: tuple[tuple[str, int], ...]) -> Markup:
+        values = {"menu": menu_for(scopes), "section": section, "counts": dict(counts)}
+        return Markup(self._environment.get_template("console/menu.html").render(values))  # noqa: S704  # a template's output
+
+    def _render_shortcuts(self, _language: str, scopes: frozenset[str]) -> Markup:
+        template = self._environment.get_template("console/shortcuts.html")
+        return Markup(template.render({"menu": menu_for(scopes)}))  # noqa: S704  # a template's output
+
 
 def _waiting_counts(visit: Visit) -> dict[str, int]:
     """The numbers of items that wait for this person, by menu section."""
-    counts = {"approvals": count_mine(visit.scope, visit.person)} if visit.may("approvals.read") else {}
+    counts = {"approvals": approvals.count_decidable(visit.scope, visit.person)} if visit.may("approvals.read") else {}
     return counts | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
 
 

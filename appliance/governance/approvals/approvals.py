@@ -17,7 +17,7 @@ from appliance.governance.models import ApprovalRow, ApprovalVoteRow
 from appliance.monitor import audit, webhooks
 from appliance.tenants import SignedIn
 
-from .deciders import check_may_decide
+from .deciders import Audience, check_may_decide, find_decidable
 from .human_requests import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
 from .links import review_url
 from .request_limits import check_request_limits
@@ -86,9 +86,10 @@ class Approval:
     votes: tuple[Vote, ...] = ()
 
     @property
-    def askers(self) -> tuple[str, ...]:
-        """The actors behind the request; the people behind them may not approve it."""
-        return (self.requested_by, self.about.asked_by)
+    def audience(self) -> Audience:
+        """What determines who may decide the request."""
+        request, askers = self.request, (self.requested_by, self.about.asked_by)
+        return Audience(request.kind, tuple(request.approvers), askers, bool(request.origin.execution_id))
 
     @property
     def origin(self) -> Origin:
@@ -190,6 +191,16 @@ def get_approval(scope: TenantScope, approval_id: str) -> Approval:
     return read_rows(scope, [scope.get(ApprovalRow, id=approval_id)])[0]
 
 
+# Read for every page of the console, so only what is needed.
+_UNDECIDED = """
+SELECT a.id, a.kind, a.approvers, a.execution_id, a.requested_by, a.asked_by FROM approval AS a
+WHERE a.tenant_id = ? AND a.status = 'pending' AND (a.expires_at IS NULL OR a.expires_at > ?) AND NOT EXISTS (
+    SELECT 1 FROM approval_vote AS v WHERE v.tenant_id = a.tenant_id AND v.approval_id = a.id AND v.login = ?
+) ORDER BY a.created_at, a.id LIMIT ?
+"""
+MOST_COUNTED = 100
+
+
 def list_approvals(scope: TenantScope, filters: ApprovalFilter, page: PageRequest) -> Page[Approval]:
     """Requests, newest first."""
     query = scope.select(ApprovalRow)
@@ -201,9 +212,14 @@ def list_approvals(scope: TenantScope, filters: ApprovalFilter, page: PageReques
     return Page(read_rows(scope, result.items), result.next_cursor, result.total)
 
 
-def count_pending(scope: TenantScope) -> int:
-    """The number of pending requests."""
-    return int(scope.select(ApprovalRow).where(ApprovalRow.status == "pending").count())
+def count_decidable(scope: TenantScope, person: SignedIn) -> int:
+    """The number of pending requests that this person may decide now, among the oldest hundred without their vote."""
+    requests = {}
+    for row in db.rows(_UNDECIDED, (scope.tenant_id, clock.now_ms(), person.login, MOST_COUNTED)):
+        id_, kind, approvers, execution_id, requested_by, asked_by = row
+        askers = (requested_by, asked_by or f"execution:{execution_id}")
+        requests[id_] = Audience(kind, tuple(json.loads(approvers)), askers, bool(execution_id))
+    return len(find_decidable(scope, person.user_id, requests))
 
 
 def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, decision: Decision) -> Approval:
@@ -295,7 +311,7 @@ def answer_view(approval: Approval) -> dict[str, Any]:
 
 def check_decider(scope: TenantScope, person: SignedIn, approval: Approval) -> bool:
     """PolicyDenied unless this person may decide; returns whether they would approve their own request."""
-    return check_may_decide(scope, person.user_id, approval.request, approval.askers)
+    return check_may_decide(scope, person.user_id, approval.audience)
 
 
 def _refuse_closed(approval: Approval) -> None:

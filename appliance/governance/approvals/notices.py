@@ -16,7 +16,7 @@ from appliance.core.texts import mark, ngettext, use_language
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.action_approvals import has_expired
 from appliance.governance.approvals.approvals import Approval
-from appliance.governance.approvals.deciders import find_deciders
+from appliance.governance.approvals.deciders import Audience, find_deciders
 from appliance.governance.approvals.descriptions import describe_action
 from appliance.governance.approvals.email_dependencies import EmailDependencies
 from appliance.governance.approvals.links import console_url, review_url
@@ -110,13 +110,13 @@ class Notices:
 
     def _recipients(self, scope: TenantScope, requests: Sequence[Approval]) -> dict[str, list[Recipient]]:
         """The readers of each request; requests with the same approvers and askers share one lookup."""
-        by_audience: dict[object, list[Recipient]] = {}
+        by_audience: dict[Audience, list[Recipient]] = {}
         for each in requests:
-            if (audience := _audience_of(each)) not in by_audience:
-                deciders = find_deciders(scope, each.request, each.askers)
+            if (audience := each.audience) not in by_audience:
+                deciders = find_deciders(scope, audience)
                 recipients = [Recipient(one.user_id, email, one.language) for one in deciders if (email := parse_email(one.login))]
                 by_audience[audience] = recipients[:MAX_RECIPIENTS]
-        return {each.id: by_audience[_audience_of(each)] for each in requests}
+        return {each.id: by_audience[each.audience] for each in requests}
 
     def _already_notified(self, scope: TenantScope, approval_ids: Sequence[str]) -> set[tuple[str, str]]:
         marks = ", ".join("?" for _ in approval_ids) or "NULL"
@@ -196,8 +196,3 @@ def _describe_requests(scope: TenantScope, about: Sequence[Approval], headline: 
         lines.append(f"    {ngettext('and %(num)s more kind of request', 'and %(num)s more kinds of requests', more)}")
     at = console_url(scope, "/console/approvals")
     return "\n".join([f"{headline}:", "", *lines, "", _("Sign in to review and decide:"), "", f"    {at}", ""])
-
-
-def _audience_of(approval: Approval) -> object:
-    """The key that determines who may decide a request."""
-    return approval.request.kind, tuple(approval.request.approvers), approval.askers, bool(approval.origin.execution_id)

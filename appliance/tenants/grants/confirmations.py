@@ -113,7 +113,8 @@ def list_open(scope: TenantScope) -> list[Confirmation]:
 
 def count_open(scope: TenantScope) -> int:
     """The number of open confirmations."""
-    return int(scope.select(ConfirmationRow).where(ConfirmationRow.state == "open").count())
+    rows = db.rows("SELECT COUNT(*) FROM confirmation WHERE tenant_id = ? AND state = 'open'", (scope.tenant_id,))
+    return int(rows[0][0])
 
 
 def list_decided(scope: TenantScope, most: int) -> list[Confirmation]:

@@ -134,11 +134,12 @@ def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKe
         return parent if parent is not None and _is_alive(parent, now) else None
     if kind != "user":
         return None
-    role = issuers.roles.get(name) if issuers else _find_role(key.tenant_id, name)
+    role = issuers.roles.get(name) if issuers else find_role(key.tenant_id, name)
     return None if role is None else scopes_of_role(role)
 
 
-def _find_role(tenant_id: str, user_id: str) -> str | None:
+def find_role(tenant_id: str, user_id: str) -> str | None:
+    """A user's role in a tenant, or None."""
     rows = db.rows("SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?", (tenant_id, user_id))
     return str(rows[0][0]) if rows else None
 
@@ -208,7 +209,7 @@ def reload_scope(scope: TenantScope) -> TenantScope:
     them."""
     kind, _, name = scope.actor.partition(":")
     if kind == "user":
-        role = _find_role(scope.tenant_id, name)
+        role = find_role(scope.tenant_id, name)
         return replace(scope, scopes=scope.scopes & scopes_of_role(role) if role is not None else frozenset())
     if kind == "key":
         authority = load_authority(scope, name)
@@ -269,9 +270,9 @@ def people_behind_each(scope: TenantScope, actors: Iterable[str]) -> dict[str, f
     waiting = unique_actors
     while keys := sorted(name.removeprefix("key:") for name in waiting if name.startswith("key:") and name not in above):
         above |= {f"key:{key}": set() for key in keys}
-        rows = ApiKey.select(ApiKey.id, ApiKey.created_by, ApiKey.issuer)
-        rows = rows.where(ApiKey.tenant_id == scope.tenant_id, ApiKey.id.in_(keys))
-        parents = {f"key:{row.id}": {row.created_by, row.issuer} for row in rows}
+        ids = ", ".join("?" * len(keys))
+        sql = f"SELECT id, created_by, issuer FROM api_key WHERE tenant_id = ? AND id IN ({ids})"  # noqa: S608
+        parents = {f"key:{name}": {created_by, issuer} for name, created_by, issuer in db.rows(sql, (scope.tenant_id, *keys))}
         above |= parents
         waiting = set().union(*parents.values())
     return {actor: _people_above(actor, above) for actor in unique_actors}

@@ -11,7 +11,6 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
-from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
@@ -36,7 +35,6 @@ from .approval_actions import ActionView, build_action_view
 TABS = (("pending", mark("Waiting")), ("all", mark("All")))
 # The form holds the answer in a member of this name, because validation errors have pointers such as `/answer…`.
 MEMBER = "answer"
-MOST_COUNTED = 100
 
 
 @dataclass(frozen=True)
@@ -116,18 +114,10 @@ def is_late(approval: Approval) -> bool:
     return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
 
 
-def count_mine(scope: TenantScope, person: SignedIn) -> int:
-    """The number of pending requests that this person may decide, among the oldest hundred."""
-    if not approvals.count_pending(scope):
-        return 0
-    oldest = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest(MOST_COUNTED, sort="created_at"))
-    return len(find_mine(scope, person, oldest.items))
-
-
 def find_mine(scope: TenantScope, person: SignedIn, requests: Iterable[Approval]) -> set[str]:
     """The ids of the requests that this person may decide now; the number of queries does not depend on their number."""
     still_open = [each for each in requests if each.status == "pending" and not is_late(each) and not _has_voted(person, each)]
-    return find_decidable(scope, person.user_id, {each.id: (each.request, each.askers) for each in still_open})
+    return find_decidable(scope, person.user_id, {each.id: each.audience for each in still_open})
 
 
 def _has_voted(person: SignedIn, approval: Approval) -> bool:
