@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from appliance.api.frame.route_modules import MODULES
+
 # A library that is not installed would pass, so each is imported to prove that its name is right.
 SELDOM = (
     "appliance.api.processes.executions", "appliance.console", "click", "dns.resolver", "mcp", "mcp_types",
@@ -18,14 +20,37 @@ from appliance.app import composition
 from appliance.mcp import make_edge
 print(*sys.modules)
 """
-CONNECTORS = ("graphql", "paramiko", "zeep")
+CONNECTORS = ("graphql", "paramiko", "pg8000", "pymysql", "zeep")
 LISTED = """
 import sys
+import appliance.cli
 from appliance.app.parts import load_registry
 load_registry()
 print(*sys.modules)
 """
 
+SHOWN = """
+import sys, tempfile
+from pathlib import Path
+from appliance.testing.running import make_config, start
+from tests.console.browser import Browser
+with tempfile.TemporaryDirectory() as folder:
+    running = start(make_config(Path(folder)))
+    running.user("ann@acme.test", "correct horse battery", "acme")
+    browser = Browser(running)
+    assert browser.sign_in("ann@acme.test", "correct horse battery", "acme").status_code == 200
+    for page in ("", "processes", "executions", "monitor", "datapool", "documents", "webapps"):
+        assert browser.get(browser.at("acme", f"/console/{page}")).status_code == 200, page
+    print(*sys.modules)
+    running.stop()
+"""
+SANDBOX = f"""
+import sys
+sys.path[:] = {sys.path!r}
+from appliance.sandbox.worker import worker
+from appliance.sandbox.worker.programs import Programs
+print(*sys.modules)
+"""
 CALLED = """
 import sys
 from appliance.connectors.registry import load_connector
@@ -36,8 +61,8 @@ print(*sys.modules)
 
 
 @functools.cache
-def loaded(program: str) -> frozenset[str]:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+def loaded(program: str, *flags: str) -> frozenset[str]:
+    done = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True, check=True)
     return frozenset(done.stdout.split())
 
 
@@ -57,3 +82,16 @@ def test_connectors_do_not_load_until_they_are_called(library: str) -> None:
 
 def test_a_connector_is_loaded_without_the_others() -> None:
     assert {name for name in loaded(CALLED) if name.startswith("gos_connector_") and "." not in name} == {"gos_connector_http"}
+
+
+def test_pages_load_neither_connectors_nor_routes_of_the_api() -> None:
+    modules = loaded(SHOWN)
+    assert {"quart", "appliance.console.pages.start.home", "appliance.api.frame.blueprint"} <= modules
+    assert not [name for name in modules if name.startswith("gos_connector_")]
+    assert not modules & {f"appliance.api.{each}" for of_family in MODULES.values() for each in of_family}
+
+
+def test_a_sandbox_process_does_not_load_what_only_the_set_up_needs() -> None:
+    modules = loaded(SANDBOX, "-I", "-S")
+    assert "wasmtime" in modules
+    assert modules.isdisjoint({"importlib.metadata", "email", "pydantic", "peewee"})

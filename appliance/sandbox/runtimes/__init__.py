@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
 import json
 import platform
 import re
@@ -162,6 +161,8 @@ def _processor() -> str:
 
 def _machine() -> dict[str, str]:
     """What all compiled code depends on."""
+    import importlib.metadata  # takes 2 MB, which the sandbox processes do without
+
     return {"wasmtime": importlib.metadata.version("wasmtime"), "configuration": CONFIGURATION, "processor": _processor()}
 
 
