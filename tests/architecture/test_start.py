@@ -29,7 +29,7 @@ load_registry()
 print(*sys.modules)
 """
 
-SHOWN = """
+FIRST_PAGES = """
 import sys, tempfile
 from pathlib import Path
 from appliance.testing.running import make_config, start
@@ -85,7 +85,7 @@ def test_a_connector_is_loaded_without_the_others() -> None:
 
 
 def test_pages_load_neither_connectors_nor_routes_of_the_api() -> None:
-    modules = loaded(SHOWN)
+    modules = loaded(FIRST_PAGES)
     assert {"quart", "appliance.console.pages.start.home", "appliance.api.frame.blueprint"} <= modules
     assert not [name for name in modules if name.startswith("gos_connector_")]
     assert not modules & {f"appliance.api.{each}" for of_family in MODULES.values() for each in of_family}
