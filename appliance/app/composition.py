@@ -249,7 +249,7 @@ def make_front(appliance: Appliance, mcp: McpEdge, *, pages_soon: bool = False) 
 
 
 def _build_pages(appliance: Appliance) -> App:
-    """Quart with everything that it serves; it takes two seconds, so an appliance is ready before."""
+    """Quart with everything that it serves; it takes half a second, so an appliance is ready before."""
     from .pages import build_pages
 
     return build_pages(appliance.config, appliance.services)
