@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_int64, c_size_t, c_uint64, c_void_p, cast
+from ctypes import CFUNCTYPE, POINTER, byref, c_bool, c_char_p, c_int64, c_size_t, c_uint64, c_void_p, cast
 from typing import Any
 
 import wasmtime
@@ -24,6 +24,7 @@ def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
 
 func_call = _bind(_slow, "wasmtime_func_call_unchecked", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
 instantiate = _bind(_slow, "wasmtime_instance_pre_instantiate", c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
+module_new = _bind(_slow, "wasmtime_module_new", c_void_p, c_void_p, c_char_p, c_size_t, c_void_p)
 store_delete = _bind(_slow, "wasmtime_store_delete", None, c_void_p)
 
 store_new = _bind(_quick, "wasmtime_store_new", c_void_p, c_void_p, c_void_p, c_void_p)
@@ -55,6 +56,15 @@ def address(managed: Any) -> int:
     if value is None:
         raise ValueError("the object is closed")
     return value
+
+
+def compile_module(engine: wasmtime.Engine, binary: bytes) -> wasmtime.Module:
+    """What `wasmtime.Module` does, without its copy of the binary; raises WasmtimeError like it."""
+    module = POINTER(_ffi.wasmtime_module_t)()
+    error = module_new(address(engine), binary, len(binary), byref(module))
+    if error:
+        raise wasmtime.WasmtimeError._from_ptr(cast(c_void_p(error), POINTER(_ffi.wasmtime_error_t)))
+    return wasmtime.Module._from_ptr(module)
 
 
 def describe_trap(pointer: int) -> str:
