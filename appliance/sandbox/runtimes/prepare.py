@@ -181,6 +181,26 @@ def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS, targ
             _save(out, before, {"parts": {**parts, part.name: _prepare_part(modules, out, part, makers[part.name], parts)}})
 
 
+def link_prepared(prepared: Path, out: Path) -> None:
+    """Link the runtimes of another folder, as of an image, into `out`; without effect unless all fit this version and machine."""
+    try:
+        parts = runtimes.load(prepared).parts
+    except runtimes.RuntimesMissing:
+        return
+    if len(parts) < len(runtimes.PARTS):
+        return
+    manifest = runtimes.read_manifest(prepared)
+    for made in (manifest, manifest["editor"], *manifest["parts"].values()):
+        for name in made["files"]:
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{path.name}.new")
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(prepared / name)
+            temporary.replace(path)
+    runtimes.save(out, manifest)
+
+
 def _save(out: Path, before: dict[str, Any], changes: dict[str, Any]) -> None:
     manifest = before | changes
     if manifest != before:
@@ -237,6 +257,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--packages", type=Path, help="node_modules with the packages (default: fetched by npm from the lock)")
     usual = environment("GOS_RUNTIMES") or runtimes.default_folder()
     parser.add_argument("--out", type=Path, default=usual, help="where the runtimes go (default: %(default)s)")
+    parser.add_argument("--prepared", type=Path, help="a folder whose runtimes are used if they fit this machine (default: none)")
     parser.add_argument("--npm", help="the npm to fetch with (default: the one on PATH)")
     parser.add_argument("--only", action="append", choices=TARGETS, help="prepare only this; may be repeated")
     parser.add_argument("--background", action="store_true", help="use only the time that other processes leave")
@@ -251,6 +272,8 @@ def main() -> int:
     try:
         out.mkdir(parents=True, exist_ok=True)
         with runtimes.lock(out):
+            if chosen.prepared:
+                link_prepared(chosen.prepared.absolute(), out)
             modules = chosen.packages.absolute() if chosen.packages else _fetch(out, chosen.npm)
             prepare(modules, out, targets=chosen.only or TARGETS)
     except OSError as error:
