@@ -46,11 +46,36 @@ ensure_python() {
     find_python >/dev/null || fail "this system's Python is older than 3.11; install a newer one and name it in the environment variable PYTHON"
 }
 
+# The phases of a set-up and how long each took; `report_times` prints them if anything was installed.
+phases=() installed=''
+timed() { # timed NAME COMMAND... : runs it as a phase
+    local name="$1" began=$SECONDS
+    shift
+    "$@" || return
+    phases+=("$name: $((SECONDS - began)) s")
+}
+
+report_times() {
+    [ -n "$installed" ] || return 0
+    step "Set-up took $SECONDS s"
+    printf '    %s\n' "${phases[@]}"
+}
+
 # install_lock LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash; names go by.
 # Nothing is compiled here: most modules are never loaded, `compile_modules` follows.
 install_lock() {
+    local began=$SECONDS downloaded word name
+    rm -f .cache/downloaded
     .venv/bin/python -m pip install --no-compile --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: \
-        -r "$@" | sed -un 's/^Collecting \([^ ]*\).*/    \1/p' || fail "could not install $1; is the network reachable? Start again to go on."
+        -r "$@" | while read -r word name _; do
+        case "$word $name" in
+            "Collecting "*) printf '    %s\n' "$name" ;;
+            "Installing collected") printf '%s\n' "$SECONDS" >.cache/downloaded ;; # pip has all files when it says so
+        esac
+    done || fail "could not install $1; is the network reachable? Start again to go on."
+    downloaded="$(cat .cache/downloaded 2>/dev/null || printf '%s' "$SECONDS")" # nothing to install if there is no such line
+    installed=yes
+    phases+=("download of $1: $((downloaded - began)) s" "installation of $1: $((SECONDS - downloaded)) s")
 }
 
 environment_digest() { # environment_digest LOCK : what must not have changed for the environment to be still right
@@ -90,7 +115,8 @@ prepare_environment() {
         printf '%s\n' "$root" >.venv/.root
     fi
     install_lock "$lock"
-    install_projects || fail "could not install the project itself into .venv; the lines above say why"
+    timed "installation of this project and its plugins" install_projects ||
+        fail "could not install the project itself into .venv; the lines above say why"
     printf '%s\n' "$digest" >".venv/.$name.stamp"
     # What tests run on contains what the appliance runs on: run.sh need not install again.
     environment_digest packaging/requirements.lock >.venv/.run.stamp
@@ -119,11 +145,16 @@ ensure_npm() {
 # fetch_runtimes : starts to fetch the packages of the runtimes beside the environment; where that fails, prepare says why.
 fetch_runtimes() {
     command -v npm >/dev/null && ensure_python || return 0
-    "$(find_python)" appliance/sandbox/runtimes/packages.py .cache/runtimes >.cache/fetch.log 2>&1 &
+    "$(find_python)" appliance/sandbox/runtimes/packages.py "${GOS_RUNTIMES:-.cache/runtimes}" >.cache/fetch.log 2>&1 &
+}
+
+# fetch_packages : the runtimes' packages, or the rest of them where `fetch_runtimes` has begun.
+fetch_packages() {
+    .venv/bin/python appliance/sandbox/runtimes/packages.py "${GOS_RUNTIMES:-.cache/runtimes}" ||
+        fail "the packages of the runtimes could not be fetched; the line above says why"
 }
 
 prepare_runtimes() { # prepare_runtimes [OPTION...] : those of prepare
-    ensure_npm
     step "WebAssembly runtimes (.cache/runtimes)"
     .venv/bin/python -m appliance.sandbox.runtimes.prepare "$@" ||
         fail "the WebAssembly runtimes could not be prepared; the lines above say why"
@@ -138,15 +169,21 @@ prepare_start() {
     fetch_runtimes
     prepare_environment run
     compile_modules appliance plugins &
-    prepare_runtimes --only start
+    ensure_npm
+    timed "download of npm packages, beside the above and then" fetch_packages
+    timed "preparation of what the start needs" prepare_runtimes --only start
     wait
+    report_times
 }
 
 # prepare_everything run|test : all that lies between a checkout and a start, and what could follow it.
 prepare_everything() {
     prepare_environment "$1"
-    prepare_runtimes
-    compile_modules appliance plugins .venv/lib
+    ensure_npm
+    timed "download of npm packages" fetch_packages
+    timed "preparation of all runtimes" prepare_runtimes
+    timed "compilation of Python modules" compile_modules appliance plugins .venv/lib
+    report_times
 }
 
 # compile_rest : compiles what was installed, beside the appliance and with what time it leaves, once for each environment.
