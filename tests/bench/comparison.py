@@ -1,5 +1,7 @@
 """Measures the servers of two commits in turns, so that the hour of the machine does not matter: start and executions."""
 
+import hashlib
+import os
 import statistics
 import subprocess
 import sys
@@ -11,12 +13,16 @@ from pathlib import Path
 
 from appliance.connectors.testing import free_port
 
-from .executions import ROOT, cpu_ms, execute, find_server, headers_of, measure_load, memory_mb, publish, running_server, set_up
+from .executions import ROOT, environment_of, execute, headers_of, measure_load, publish, running_server, set_up
 from .figures import Row, Section
 from .http_load import run_load
+from .processes import find_server, tree_cpu_ms, tree_pss_mb
 
 CONCURRENCIES = (1, 8, 32)
 LOCK = Path("packaging/requirements.lock")
+CACHE = ROOT / ".cache"
+MADE_FROM = ("appliance/sandbox", "packaging/runtimes", "ui/editor", str(LOCK))
+LOAD = "import sys; from pathlib import Path; from appliance.sandbox import runtimes; runtimes.load(Path(sys.argv[1]))"
 
 
 @dataclass
@@ -41,7 +47,7 @@ class Side:
         """One round: a start, then executions with each concurrency."""
         with running_server(self.data, self.port, self.root) as ready:
             server = find_server(self.port)
-            self._add("start", {"ready s": ready, "CPU s": cpu_ms(server) / 1000, "idle MB": memory_mb(self.port)})
+            self._add("start", {"ready s": ready, "CPU s": tree_cpu_ms(server) / 1000, "idle MB": tree_pss_mb(server)})
             request = execute("one", self.headers)
             run_load(self.port, [request], 4, 1.0)
             for concurrency in CONCURRENCIES:
@@ -55,14 +61,31 @@ class Side:
 
 @contextmanager
 def checkout(commit: str, folder: Path) -> Iterator[Path]:
-    """The files of a commit in a folder of their own, with this checkout's prepared runtimes; CalledProcessError if unknown."""
+    """The files of a commit in a folder of their own, with runtimes that fit them; CalledProcessError if the commit is unknown."""
     tree = folder / "tree"
     subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), commit], cwd=ROOT, check=True)
     try:
-        (tree / ".cache").symlink_to(ROOT / ".cache")
+        (tree / ".cache").mkdir(exist_ok=True)
+        (tree / ".cache" / "runtimes").symlink_to(find_runtimes(tree, CACHE))
         yield tree
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def find_runtimes(tree: Path, cache: Path) -> Path:
+    """Those that the checkout `tree` can load: in `cache`, prepared by its own code unless this checkout's are of its version.
+
+    They stay in a folder named after what they are made from, so that only the first comparison takes minutes.
+    """
+    here = [sys.executable, "-c", LOAD, str(cache / "runtimes")]
+    if subprocess.run(here, cwd=tree, env=environment_of(tree), capture_output=True, check=False).returncode == 0:
+        return cache / "runtimes"
+    listing = subprocess.run(["git", "ls-tree", "HEAD", *MADE_FROM], cwd=tree, capture_output=True, check=True).stdout
+    folder = cache / f"runtimes-{hashlib.sha256(listing).hexdigest()[:16]}"
+    path = os.pathsep.join([str(cache / "node" / "bin"), os.environ["PATH"]])  # npm, where the set-up had to bring it
+    line = [sys.executable, "-m", "appliance.sandbox.runtimes.prepare", "--out", str(folder)]
+    subprocess.run(line, cwd=tree, env={**environment_of(tree), "PATH": path}, check=True)
+    return folder
 
 
 def compare(commit: str, rounds: int, seconds: float) -> Section:

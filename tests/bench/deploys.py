@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import ROOT, find_server, running_server, set_up
+from tests.bench.executions import ROOT, running_server, set_up
+from tests.bench.processes import cpu_ms, find_server
 
 # extension, files, smallest and largest size; what pictures and fonts hold is random, everything else is text
 KINDS = [
@@ -63,9 +64,9 @@ class DeployBench:
         """Print seconds from start to end of the command, processor time of the server, and its largest memory."""
         Path(f"/proc/{self.server}/clear_refs").write_text("5")  # from here on VmHWM is new
         line = [sys.executable, "-m", "appliance", "deploy", "site", str(self.site), "--create", "--publish"]
-        memory, worked, began = self._memory("VmRSS"), self._processor(), time.perf_counter()
+        memory, worked, began = self._memory("VmRSS"), cpu_ms(self.server) / 1000, time.perf_counter()
         done = subprocess.run(line, cwd=ROOT, env=self.environment, check=True, capture_output=True, text=True)
-        seconds, worked = time.perf_counter() - began, self._processor() - worked
+        seconds, worked = time.perf_counter() - began, cpu_ms(self.server) / 1000 - worked
         sent = done.stdout.split(": ", 1)[1].split(", published")[0]
         grown = self._memory("VmHWM") - memory
         figures = f"{seconds:.2f} s, {worked:.1f} s of the server's processors, {grown:.0f} MB more memory"
@@ -73,11 +74,11 @@ class DeployBench:
 
     def wait_until_idle(self) -> None:
         """Print the server's background work after a deploy, until it is idle."""
-        first, began = self._processor(), time.perf_counter()
+        first, began = cpu_ms(self.server) / 1000, time.perf_counter()
         while True:
-            worked = self._processor()
+            worked = cpu_ms(self.server) / 1000
             time.sleep(IDLE_SECONDS)  # what is measured: whether the server works in this time
-            if self._processor() - worked < IDLE_CPU:
+            if cpu_ms(self.server) / 1000 - worked < IDLE_CPU:
                 break
         seconds, size = time.perf_counter() - began - IDLE_SECONDS, worked - first
         print(f"what is compressed further behind it: {seconds:.0f} s, {size:.0f} s of a processor", flush=True)
@@ -86,10 +87,6 @@ class DeployBench:
         """Change the beginning of CHANGED files."""
         for path in sorted(self.site.rglob("*.html"))[:CHANGED]:
             path.write_bytes(f"<!-- {number} -->".encode() + path.read_bytes())
-
-    def _processor(self) -> float:
-        fields = Path(f"/proc/{self.server}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _memory(self, name: str) -> float:
         lines = Path(f"/proc/{self.server}/status").read_text().splitlines()

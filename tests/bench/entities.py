@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import random
 import signal
 import sqlite3
@@ -22,10 +21,12 @@ import httpx
 
 from appliance.connectors.testing import free_port
 from appliance.core import ids
+from tests.readiness import wait_ready
 
-from .executions import BARE, find_server, running_server, set_up, wait_ready
+from .executions import BARE, running_server, set_up
 from .figures import Kind, Row, Section, show
 from .http_load import run_load, to_request
+from .processes import cpu_ms, find_server
 
 COUNT, CUSTOMERS = 100_000, 100
 FIRST_NEW, MOST_NEW = 1_000_000, 100_000  # more than are created in SECONDS
@@ -103,12 +104,6 @@ def fill(folder: Path, name: str, subject: Subject, count: int) -> list[str]:
     return random.Random(1).sample(entity_ids, 2000)  # noqa: S311
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @dataclass(frozen=True)
 class Server:
     """A server under load: its port and process, and the headers of its requests."""
@@ -122,11 +117,11 @@ class Server:
         return [self._measure(what, requests, concurrency, status, kind) for concurrency in (1, 8)]
 
     def _measure(self, what: str, requests: list[bytes], concurrency: int, status: int, kind: Kind) -> Row:
-        before = cpu_seconds(self.pid)
+        before = cpu_ms(self.pid)
         load = run_load(self.port, requests[concurrency - 1 :: 8], concurrency, SECONDS, status)
         figures = {
             "per second": load.requests / load.seconds, "p50 ms": load.p50, "p99 ms": load.p99,
-            "CPU ms": (cpu_seconds(self.pid) - before) / load.requests * 1000,
+            "CPU ms": (cpu_ms(self.pid) - before) / load.requests,
         }  # fmt: skip
         return Row(f"{what}, concurrency {concurrency}", figures, kind, AIMS.get((what, concurrency), ""))
 

@@ -20,9 +20,11 @@ import httpx
 
 from appliance.connectors.testing import free_port
 from appliance.sandbox import Pool, Program, Settings
+from tests.readiness import wait_ready
 
 from .figures import Row, Section, latencies, show
 from .http_load import run_load, to_request
+from .processes import find_server, tree_cpu_ms
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 4.0
@@ -80,56 +82,13 @@ def environment_of(root: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *plugins])}
 
 
-def wait_ready(port: int) -> None:
-    """Return as soon as /readyz answers 200."""
-    deadline = time.monotonic() + 60
-    with httpx.Client(trust_env=False) as client:
-        while time.monotonic() < deadline:
-            try:
-                if client.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.005)
-    raise TimeoutError(f"nothing answers on port {port}")
-
-
-def find_server(port: int) -> int:
-    """The id of the process that `running_server` started."""
-    result = subprocess.run(["pgrep", "-f", f"serve --port {port}"], capture_output=True, text=True, check=True)
-    return int(result.stdout.split()[0])
-
-
-def tree_of(server: int) -> list[int]:
-    """The server and its sandbox processes."""
-    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
-    return [server, *map(int, children.stdout.split())]
-
-
-def memory_mb(port: int) -> float:
-    """Proportional set size of the server and its children: shared pages are counted once."""
-    total = 0
-    for pid in tree_of(find_server(port)):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
-
-
-def cpu_ms(server: int) -> float:
-    """Processor time of a server and its children, in steps of 10 ms."""
-    total = 0
-    for pid in tree_of(server):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total * 1000 / os.sysconf("SC_CLK_TCK")
-
-
 def measure_load(
     server: int, port: int, requests: Sequence[bytes], concurrency: int, seconds: float = SECONDS
 ) -> dict[str, float]:
     """Requests per second, latency and the CPU of each, over so many connections that send these requests in turn."""
-    before = cpu_ms(server)
+    before = tree_cpu_ms(server)
     load = run_load(port, requests, concurrency, seconds)
-    spent = (cpu_ms(server) - before) / load.requests
+    spent = (tree_cpu_ms(server) - before) / load.requests
     return {"per second": load.requests / load.seconds, "p50 ms": load.p50, "p99 ms": load.p99, "CPU ms": spent}
 
 

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.connectors.testing import free_port
+from tests.readiness import wait_ready
 
-from .executions import ROOT, wait_ready
+from .executions import ROOT
 from .figures import Row, Section
+from .processes import cpu_ms, pss_mb, tree_cpu_ms, tree_of
 
 SETTLE_SECONDS = 12.0
 """After the start: threads that only the start needed end after 10 s without work."""
@@ -41,12 +43,12 @@ class Figures:
 def measure(root: Path, data: Path, seconds: float) -> Figures:
     """Start the appliance of the checkout `root`, and watch it for `seconds` while it has nothing to do."""
     with running_server(root, data) as (server, ready):
-        start_cpu = sum(map(cpu_ms, tree(server))) / 1000
+        start_cpu = tree_cpu_ms(server) / 1000
         time.sleep(SETTLE_SECONDS)  # what a start leaves to do later is not idle
-        before = {pid: (cpu_ms(pid), switches(pid)) for pid in tree(server)}
+        before = {pid: (cpu_ms(pid), switches(pid)) for pid in tree_of(server)}
         time.sleep(seconds)  # the idle time that is measured
         used = [(cpu_ms(pid) - cpu, switches(pid) - count) for pid, (cpu, count) in before.items()]
-        children = [pid for pid in tree(server) if pid != server]
+        children = [pid for pid in tree_of(server) if pid != server]
         return Figures(
             ready=ready, start_cpu=start_cpu, server_mb=pss_mb(server), children_mb=sum(map(pss_mb, children)),
             threads=len(list(Path(f"/proc/{server}/task").iterdir())),
@@ -81,28 +83,11 @@ def gos(root: Path) -> list[str]:
     return [str(root / ".venv" / "bin" / "python"), "-m", "appliance"]
 
 
-def tree(server: int) -> list[int]:
-    """The server and its children."""
-    children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False)
-    return [server, *map(int, children.stdout.split())]
-
-
-def cpu_ms(pid: int) -> float:
-    """CPU milliseconds of all living threads of a process, by the scheduler's own clock: `stat` counts in steps of 10 ms."""
-    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
-
-
 def switches(pid: int) -> int:
     """How often threads of the process have waited for something."""
     files = Path(f"/proc/{pid}/task").glob("*/status")
     lines = [line for each in files for line in each.read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
-
-
-def pss_mb(pid: int) -> float:
-    """Proportional set size: pages that processes share are counted once."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def show(name: str, rounds: list[Figures]) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import find_server, running_server, set_up
+from tests.bench.executions import running_server, set_up
+from tests.bench.processes import find_server
 
 MB = 1 << 20
 PARTS, MOST_MB = 4, 64

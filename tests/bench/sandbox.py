@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import socket
 import statistics
 import threading
@@ -20,6 +18,7 @@ from appliance.sandbox import SUSPEND, HostCall, Outcome, Pool, Program, Setting
 from tests.bench import peers
 
 from .figures import Kind, Row, Section, show
+from .processes import cpu_ms, pss_mb
 
 TOTALS = "export default (input) => ({ total: input.lines.reduce((sum, line) => sum + line.n * line.price, 0) })"
 TYPED = "export default (input: any) => ({ total: input.lines.reduce((sum: number, l: any) => sum + l.n * l.price, 0) })"
@@ -173,23 +172,18 @@ def _snapshot_of(outcome: Outcome) -> Snapshot:
     return outcome.snapshot
 
 
-def memory_kb(process: int) -> int:
-    text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
-
-
 def memory_rows(pool: Pool, program: Program, count: int) -> list[Row]:
     """Proportional set size of a process, and what each of `count` instances at once adds to it."""
     (number,) = pool.process_ids()
     pool.run(program, ORDER, Host())
-    before = memory_kb(number)
+    before = pss_mb(number) * 1024
     hosts = [HoldingHost() for _ in range(count)]
     threads = [threading.Thread(target=pool.run, args=(program, ORDER, each)) for each in hosts]
     for thread in threads:
         thread.start()
     for host in hosts:
         host.arrived.wait()
-    during = memory_kb(number)
+    during = pss_mb(number) * 1024
     for host in hosts:
         host.go.set()
     for thread in threads:
@@ -198,12 +192,7 @@ def memory_rows(pool: Pool, program: Program, count: int) -> list[Row]:
 
 
 def processor_seconds(processes: list[int]) -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    total = own.ru_utime + own.ru_stime
-    for number in processes:
-        fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+    return time.process_time() + sum(map(cpu_ms, processes)) / 1000
 
 
 def rate_row(name: str, pool: Pool, work: Callable[[], object], threads: int, count: int = 4000) -> Row:

@@ -22,6 +22,7 @@ from appliance.connectors.testing import free_port
 from appliance.core.config import load_config
 from tests.chaos.launcher import launch  # as whoever begins it names it
 from tests.forking import Forked
+from tests.readiness import wait_ready
 
 ROOT = Path(__file__).parent.parent.parent
 ITEMS = 3
@@ -176,20 +177,14 @@ class Chaos:
         """Start server and worker, if there is one, each in a process group of its own, and wait until the port answers."""
         began = time.monotonic()
         self._processes = [self._spawn(each) for each in self.commands]
-        self._wait_ready()
+        wait_ready(self.port, check=self._is_running)
         self.report.slowest_start_s = max(self.report.slowest_start_s, time.monotonic() - began)
 
-    def _wait_ready(self) -> None:
-        """Return when the port answers; whoever died meanwhile is an error with its log."""
-        with httpx.Client(trust_env=False, verify=TRUST, timeout=10) as client:
-            while True:
-                if any(process.poll() is not None for process in self._processes):
-                    raise AssertionError((self.folder / "appliance.log").read_text()[-3000:])
-                try:
-                    if client.get(f"http://127.0.0.1:{self.port}/readyz").status_code == 200:
-                        return
-                except httpx.TransportError:
-                    time.sleep(0.02)  # asked again until it answers or is dead; a test's own limit bounds it
+    def _is_running(self) -> bool:
+        """True; a process that has ended is an error with its log."""
+        if any(process.poll() is not None for process in self._processes):
+            raise AssertionError((self.folder / "appliance.log").read_text()[-3000:])
+        return True
 
     def _spawn(self, command: str) -> Forked:
         return Forked(launch, self.control, ["--data", str(self.folder), command], log=self.folder / "appliance.log")

@@ -19,7 +19,6 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +29,7 @@ import psycopg
 
 from appliance.connectors.testing import free_port
 from appliance.core.database.postgresql import lock_number
+from tests.readiness import wait_ready
 from tests.store.cluster import running_cluster
 
 from .harness import ROOT, TRUST, prepare_store
@@ -201,18 +201,14 @@ class Restarts:
 
     def _wait_ready(self) -> None:
         """Return when every server answers and every process holds its lock; whoever ended meanwhile is an error with the log."""
-        urls = [f"http://127.0.0.1:{port}/readyz" for port in self.ports]
-        with httpx.Client(trust_env=False, verify=TRUST, timeout=10) as client, psycopg.connect(self.database) as server:
-            server.autocommit = True
-            while True:
+        with psycopg.connect(self.database, autocommit=True) as server:
+
+            def has_all_locks() -> bool:
                 if ended := [name for name, process in self._processes.items() if process.poll() is not None]:
                     raise AssertionError(f"{ended} ended: {(self.folder / 'appliance.log').read_text()[-3000:]}")
-                with suppress(httpx.TransportError):
-                    if all(client.get(url).status_code == 200 for url in urls):
-                        holders = server.execute(_LOCKS).fetchall()
-                        if len(holders) >= SERVERS + WORKERS:
-                            return
-                time.sleep(LOOK_SECONDS)  # between two looks; a test's own limit bounds it
+                return len(server.execute(_LOCKS).fetchall()) >= SERVERS + WORKERS
+
+            wait_ready(*self.ports, check=has_all_locks)
 
     def kill_and_restart(self) -> None:
         """kill -9 of one server and one worker, drawn by lot; as a supervisor would, start them again at once."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import wait_ready
+from tests.readiness import wait_ready
 
 STOP_SECONDS = 10.0
 """For a busy machine; without an end of the streams it takes `server.shutdown_seconds`, which is 25 here."""
