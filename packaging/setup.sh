@@ -111,7 +111,7 @@ prepare_environment() {
     [ ! -L .venv ] || fail ".venv is a link to $(readlink .venv) and does not fit this checkout; remove the link and start again"
     step "Private environment .venv ($("$python" --version)), from $lock"
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [ "$(cat .venv/.root 2>/dev/null)" != "$root" ]; then
-        "$python" -m venv --clear .venv
+        timed "creation of .venv" "$python" -m venv --clear .venv
         printf '%s\n' "$root" >.venv/.root
     fi
     install_lock "$lock"
@@ -172,7 +172,7 @@ prepare_start() {
     ensure_npm
     timed "download of npm packages, beside the above and then" fetch_packages
     timed "preparation of what the start needs" prepare_runtimes --only start
-    wait
+    timed "compilation of Python modules, beside the above and then" wait
     report_times
 }
 
