@@ -190,8 +190,8 @@ def link_prepared(prepared: Path, out: Path) -> None:
     if len(parts) < len(runtimes.PARTS):
         return
     manifest = runtimes.read_manifest(prepared)
-    for made in (manifest, manifest["editor"], *manifest["parts"].values()):
-        for name in made["files"]:
+    for section in (manifest, manifest["editor"], *manifest["parts"].values()):
+        for name in section["files"]:
             path = out / name
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f"{path.name}.new")
