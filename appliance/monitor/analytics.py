@@ -48,9 +48,21 @@ class Summary:
     sum_ms: float = 0.0
 
     def add(self, result: str, slot: int, extent: Extent) -> None:
+        """Add an extent, which becomes a part of this summary if it is the first one of its slot."""
         self.by_result[result] += extent.count
-        self.extents[slot].add(extent)
         self.sum_ms += extent.sum_ms
+        if slot in self.extents:
+            self.extents[slot].add(extent)
+        else:
+            self.extents[slot] = extent
+
+    def merge(self, other: "Summary") -> None:
+        """Add the numbers of another summary."""
+        self.sum_ms += other.sum_ms
+        for result, count in other.by_result.items():
+            self.by_result[result] += count
+        for slot, extent in other.extents.items():
+            self.extents[slot].add(extent)
 
     @property
     def slots(self) -> dict[int, int]:
@@ -86,8 +98,10 @@ class Series:
     names: Mapping[str, Summary]
 
 
-def read_series(scope: TenantScope, window: Window) -> Series:
+def read_series(scope: TenantScope, window: Window, *, with_names: bool = True) -> Series:
     """Read the counters of a window; InvalidRequest if it is empty or has too many points.
+
+    Without `with_names`, `names` is empty unless the window selects a name: reading them takes as long as the points.
 
     Counters older than two days are stored by the hour, older than 90 days by the day: the bucket is a multiple of that.
     """
@@ -103,17 +117,17 @@ def read_series(scope: TenantScope, window: Window) -> Series:
             ),
             pointer="/bucket",
         )
-    series = Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {})
+    points, total = [(at, Summary()) for at in range(since, until, bucket)], Summary()
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
         for index, *row in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
-            numbers = _numbers(row)
-            series.points[int(index)][1].add(*numbers)
-            series.total.add(*numbers)
+            points[int(index)][1].add(*_numbers(row))
+    for _, point in points:
+        total.merge(point)
     if window.name is not None:
-        names = {window.name: series.total} if series.total.count else {}
+        names = {window.name: total} if total.count else {}
     else:
-        names = _read_names(scope, window.kind, since, until)
-    return Series(since, until, bucket, series.points, series.total, names)
+        names = _read_names(scope, window.kind, since, until) if with_names else {}
+    return Series(since, until, bucket, points, total, names)
 
 
 def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dict[str, Series]:
@@ -127,9 +141,11 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
         return series_by_name
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
         for name, index, result, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            series, numbers = series_by_name[str(name)], (str(result), 0, Extent(int(count), float(sum_ms)))
-            series.points[int(index)][1].add(*numbers)
-            series.total.add(*numbers)
+            point = series_by_name[str(name)].points[int(index)][1]
+            point.add(str(result), 0, Extent(int(count), float(sum_ms)))
+    for series in series_by_name.values():
+        for _, point in series.points:
+            series.total.merge(point)
     return series_by_name
 
 

@@ -176,6 +176,12 @@ def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: 
     the width."""
     width, since, until = piece
     start, wide = bucket
+    if width == wide:  # Each row is a bucket's own, and the database need not sort them to add them up.
+        return db.rows(
+            "SELECT (at - ?) / ?, outcome, slot, count, sum_ms, low_ms, high_ms FROM tally_wide "
+            "WHERE tenant_id = ? AND kind = ? AND width = ? AND name = ? AND at >= ? AND at < ?",
+            (start, wide, scope.tenant_id, kind, width, ALL if name is None else name, since, until),
+        )
     if width:
         return db.rows(
             "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally_wide "

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from appliance.console.frame.menu import MENU
 from appliance.core import clock
+from appliance.core.database.sqlite import Sqlite
 from appliance.tenants import people
 from appliance.tenants.keys import keys
 from appliance.testing.running import Running
@@ -103,3 +106,30 @@ def test_open_tasks_are_shown_to_those_with_the_permission(staff: Running, signe
     assert "New failures" in page
     assert approval_id not in page, "not theirs to decide"
     assert "API keys expiring" not in page, "not theirs to rotate"
+
+
+def test_the_first_steps_take_as_many_statements_with_many_processes(
+    staff: Running, signed_in: Callable[[str], Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staff.user("owner@builder.test", PASSWORD, "builder", "owner")
+    owner = signed_in("owner@builder.test")
+    executed: list[str] = []
+    run_statement = Sqlite._execute_cursor
+
+    def counted(self: Sqlite, sql: str, *arguments: Any) -> Any:
+        executed.append(sql)
+        return run_statement(self, sql, *arguments)
+
+    def statements_on_processes() -> int:
+        executed.clear()
+        get_home(owner, "builder")
+        return sum("process_version" in sql or 'FROM "process"' in sql for sql in executed)
+
+    with staff.api("builder") as api:
+        resources = Resources(staff, "builder", api)
+        resources.process()
+        monkeypatch.setattr(Sqlite, "_execute_cursor", counted)
+        one = statements_on_processes()
+        for _ in range(3):
+            resources.process()
+        assert statements_on_processes() == one > 0

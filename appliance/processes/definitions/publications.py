@@ -1,6 +1,9 @@
 """Published versions and who published them: needed when a member leaves, because their published versions keep running."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
@@ -29,6 +32,26 @@ class Publication:
     triggers: tuple[str, ...]
     is_paused: bool
     unfinished: int
+
+
+@dataclass(frozen=True)
+class PublishedInput:
+    """A published process and the JSON Schema of its input, if it has one."""
+
+    process_id: str
+    name: str
+    schema: Mapping[str, Any] | None
+
+
+def list_published_inputs(scope: TenantScope, most: int) -> list[PublishedInput]:
+    """The first `most` published processes by name."""
+    rows = db.rows(
+        "SELECT process.id, process.name, process_version.definition FROM process JOIN process_version "
+        "ON process_version.tenant_id = process.tenant_id AND process_version.process_id = process.id "
+        "AND process_version.version = process.published_version WHERE process.tenant_id = ? "
+        "ORDER BY process.name, process.id LIMIT ?", (scope.tenant_id, most),
+    )  # fmt: skip
+    return [PublishedInput(str(id_), str(name), json.loads(definition).get("input")) for id_, name, definition in rows]
 
 
 def list_publications(scope: TenantScope) -> list[Publication]:

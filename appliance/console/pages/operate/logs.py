@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from appliance.console.frame.routing import Answer, Page, Stream, Visit, page
 from appliance.console.frame.time_ranges import SPANS, parse_time_range
 from appliance.core.errors import InvalidRequest
-from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
 from appliance.monitor import LEVELS, LineFilter, Tail, logs
 from appliance.processes.definitions import versions
@@ -25,7 +24,7 @@ def list_logs(visit: Visit) -> Answer:
     args = _args(visit)
     newest = logs.last_number()  # Read before the lines, so that following neither misses nor repeats a line.
     result = logs.list_lines(visit.scope, _build_filter(visit, args), visit.page(limit=100))
-    names = versions.list_processes(visit.scope, PageRequest(100, sort="name")).items if visit.may("processflow.read") else []
+    names = versions.list_names(visit.scope) if visit.may("processflow.read") else []
     follows = "follow" in args and "until" not in args and not visit.request.args.get("cursor")
     others = {name: value for name, value in args.items() if name != "follow"}
     values = {

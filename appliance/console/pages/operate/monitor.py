@@ -31,7 +31,8 @@ def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
     time_range = parse_time_range(visit, "24h")
     series = analytics.read_series(visit.scope, Window(time_range.since, time_range.until))
-    wait_times = analytics.read_series(visit.scope, Window(time_range.since, time_range.until, kind="waiting")).total
+    waiting = Window(time_range.since, time_range.until, kind="waiting")
+    wait_times = analytics.read_series(visit.scope, waiting, with_names=False).total
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
     recent = [group for group in groups if group.first_seen < time_range.until and group.last_seen >= time_range.since][:MOST_ROWS]
     values = {
@@ -76,7 +77,7 @@ def _integrations(visit: Visit, time_range: TimeRange) -> Iterator[tuple[str, Su
     """Every integration with its numbers and the state of its circuit breaker."""
     if not visit.may("integrations.read"):
         return
-    summaries = analytics.read_series(visit.scope, Window(time_range.since, time_range.until, kind="integration")).names
+    summaries = analytics.read_names(visit.scope, Window(time_range.since, time_range.until, kind="integration"))
     for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items:
         yield each.slug, summaries.get(each.slug), visit.services.integrations.health(visit.scope, each.slug).state
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from appliance.agents import runs
 from appliance.backups import get_status
@@ -21,8 +20,7 @@ from appliance.core.texts import ngettext, translate
 from appliance.governance.approvals import Approval, ApprovalFilter, approvals, describe_request
 from appliance.integrations import gate
 from appliance.monitor import failures
-from appliance.processes import Process
-from appliance.processes.definitions import versions
+from appliance.processes.definitions import publications
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.executions import service as executions
 from appliance.tenants import invitations, people, service
@@ -197,18 +195,12 @@ def _first_steps(visit: Visit) -> list[Step]:
 
 def _first_run(visit: Visit, is_done: bool) -> Step:
     """The step to run a process, preferably one whose form can be filled in with an example."""
-    processes = versions.list_processes(visit.scope, PageRequest(READ, sort="name")).items
-    published = [each for each in processes if each.published_version]
+    published = publications.list_published_inputs(visit.scope, READ)
     if not published:
         return Step(_("Build a process"), _("Start from an example or apply a solution folder."), "/console/processes", is_done)
-    with_example = next((each for each in published if InputForm(_input_of(visit, each)).example()), None)
+    with_example = next((each for each in published if InputForm(each.schema).example()), None)
     name, about = _("Run %(name)s", name=(with_example or published[0]).name), _("Watch each step as it runs.")
     if with_example is None:
-        return Step(name, about, f"/console/processes/{published[0].id}", is_done)
+        return Step(name, about, f"/console/processes/{published[0].process_id}", is_done)
     about = _("The form is filled in with an example. Watch each step as it runs.")
-    return Step(name, about, f"/console/processes/{with_example.id}?from=example", is_done)
-
-
-def _input_of(visit: Visit, row: Process) -> Any:
-    """The input schema of the published version."""
-    return versions.get_version(visit.scope, row.id, row.published_version or 0).definition.get("input")
+    return Step(name, about, f"/console/processes/{with_example.process_id}?from=example", is_done)
