@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from peewee import IntegerField, TextField
+from peewee import IntegerField, TextField, fn
 
 from appliance.core.sentences import Sentence
 
@@ -94,18 +94,25 @@ def check_limit(request: PageRequest) -> None:
 
 
 def paginate(
-    query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id"
+    query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id",
+    is_selective: bool = False,
 ) -> Page[Any]:
-    """One page of a peewee `query`, by keyset.  `fields` maps sort names to non-null columns and includes `tie`."""
+    """One page of a peewee `query`, by keyset.  `fields` maps sort names to non-null columns and includes `tie`.
+
+    `is_selective` says that an index of the query's conditions leads to few rows: they are sorted, where SQLite would prefer to
+    read all rows in the order of another index.
+    """
     check_limit(request)
     order = parse_sort(request.sort, fields, default)
     if tie not in [name for name, _ in order]:
         order.append((tie, order[0][1]))
     key = ",".join(("-" if down else "") + name for name, down in order)
     total = query.count() if request.count else None
+    first = order[0][0]
+    sorted_by = {**fields, first: fn.COALESCE(fields[first], fields[first])} if is_selective else fields
     if request.cursor:
-        query = query.where(_after(order, fields, _typed(order, fields, decode_cursor(request.cursor, key, len(order)))))
-    columns = [fields[name].desc() if down else fields[name].asc() for name, down in order]
+        query = query.where(_after(order, sorted_by, _typed(order, fields, decode_cursor(request.cursor, key, len(order)))))
+    columns = [sorted_by[name].desc() if down else sorted_by[name].asc() for name, down in order]
     rows = list(query.order_by(*columns).limit(request.limit + 1))
     more = len(rows) > request.limit
     rows = rows[: request.limit]

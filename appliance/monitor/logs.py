@@ -172,7 +172,10 @@ def _matching(query: Any, filters: LineFilter, after: int = 0) -> Any:
     if filters.level is not None:
         if filters.level not in LEVELS:
             raise ValidationFailed(Sentence("level must be one of %(levels)s", levels=', '.join(LEVELS)), pointer="/level")
-        query = query.where(LogLine.level >= LEVELS[filters.level])
+        rank = LEVELS[filters.level]
+        if rank >= LEVELS["warn"]:
+            query = query.where(LogLine.level >= SQL(str(LEVELS["warn"])))  # Written out as in the index `log_line_warning`.
+        query = query.where(LogLine.level >= rank)
     for column, value in (
         (LogLine.source, filters.source),
         (LogLine.execution_id, filters.execution_id),

@@ -92,11 +92,11 @@ def test_hot_statements_use_indexes(tmp_path: Path) -> None:
         ("SELECT id FROM execution WHERE status IN ('running', 'cancelling')", ["SCAN execution"]),
         ("SELECT id FROM execution WHERE status IN ('running', 'cancelling') AND finished_at IS NULL", []),
         ("SELECT label FROM execution WHERE tenant_id = ? AND finished_at > started_at + 1",
-         ["SEARCH execution USING INDEX execution_listed (tenant_id=?)"]),
+         ["SEARCH execution USING INDEX execution_started_by (tenant_id=?)"]),
         ("SELECT id FROM execution WHERE tenant_id = ? ORDER BY created_at DESC, id DESC LIMIT 5", []),
         ("SELECT id FROM execution WHERE tenant_id = ? AND ((at < ?) OR ((at = ?) AND (id < ?))) ORDER BY at DESC, id DESC LIMIT 5"
          .replace("at ", "created_at "), ["SEARCH execution USING COVERING INDEX execution_newest (tenant_id=?)"]),
-        ("SELECT message FROM log_line WHERE tenant_id = ? ORDER BY source LIMIT 5",
+        ("SELECT message FROM log_line WHERE tenant_id = ? ORDER BY step LIMIT 5",
          ["SEARCH log_line USING INDEX log_line_time (tenant_id=?)"]),
     ],
 )  # fmt: skip

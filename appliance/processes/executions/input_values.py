@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from peewee import SQL, fn
+
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
@@ -71,12 +73,31 @@ def executions_with(scope: TenantScope, search: str) -> Any:
 
     After a leading `=` everything is the value, even if it contains another `=`.
     """
+    path, values = _parse_search(search)
+    query = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_(values))
+    return query.where(InputValueRow.path == path) if path is not None else query
+
+
+def has_value(scope: TenantScope, search: str, execution_id: Any) -> Any:
+    """The condition that the input of this execution has the value, which is examined execution by execution.
+
+    It is written so that the index on values, which would lead to all executions with the value each time, does not apply, and
+    with the whole primary key, because SQLite prefers that index even for all values of the tenant.
+    """
+    path, values = _parse_search(search)
+    of_execution = (InputValueRow.execution_id == execution_id) & (InputValueRow.number >= 0)
+    query = scope.select(InputValueRow, SQL("1")).where(of_execution)
+    query = query.where(fn.COALESCE(InputValueRow.value, "").in_(values))
+    return fn.EXISTS(query.where(InputValueRow.path == path) if path is not None else query)
+
+
+def _parse_search(search: str) -> tuple[str | None, list[str]]:
+    """The path of a search, if it has one, and the texts under which its value is indexed; ValidationFailed."""
     match = None if search.startswith("=") else _BY_PATH.fullmatch(search)
     path, value = (match[1], match[2]) if match else (None, search.removeprefix("="))
     if not 1 <= len(value) <= MAX_LENGTH:
         raise ValidationFailed(Sentence("a value to search for has 1 to %(longest)s characters", longest=MAX_LENGTH), pointer="/q")
-    query = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_({value, _as_number(value)}))
-    return query.where(InputValueRow.path == path) if path is not None else query
+    return path, sorted({value, _as_number(value)})
 
 
 def _as_number(value: str) -> str:

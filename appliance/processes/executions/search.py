@@ -28,6 +28,7 @@ _SUMMARY_COLUMNS = (
     Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
     Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at, Execution.error,
 )  # fmt: skip
+_NO_ID = ""
 _ORDER = {"created_at": Execution.created_at, "id": Execution.id}
 
 
@@ -73,8 +74,21 @@ class ExecutionSummary:
     finished_at: int | None
 
 
+@dataclass(frozen=True)
+class _Match:
+    """A condition; `is_selective` if it lists the few executions that match."""
+
+    condition: Any
+    is_selective: bool
+
+
 def matching_query(scope: TenantScope, criteria: ExecutionFilter, *columns: Any) -> Any:
     """The query for the filter; ValidationFailed for a text that cannot be searched for."""
+    return _matching(scope, criteria, _search(scope, criteria), *columns)
+
+
+def _matching(scope: TenantScope, criteria: ExecutionFilter, matches: Sequence[_Match], *columns: Any) -> Any:
+    """The same, with what was searched for."""
     query = scope.select(Execution, *columns)
     equal = {
         Execution.process_id: criteria.process_id, Execution.label_text: criteria.label, Execution.id: criteria.id,
@@ -89,32 +103,30 @@ def matching_query(scope: TenantScope, criteria: ExecutionFilter, *columns: Any)
         query = query.where(Execution.created_at >= criteria.since)
     if criteria.until is not None:
         query = query.where(Execution.created_at < criteria.until)
-    if criteria.search is not None:
-        query = query.where(Execution.id.in_(input_values.executions_with(scope, criteria.search)))
     if criteria.ids is not None:
         query = query.where(Execution.id.in_(list(criteria.ids)))
+    for match in matches:
+        query = query.where(match.condition)
     return _add_conditions(scope, query, criteria)
 
 
 def _add_conditions(scope: TenantScope, query: Any, criteria: ExecutionFilter) -> Any:
-    """The same query with the conditions on failed step, duration, starter and text."""
+    """The same query with the conditions on failed step, duration and starter."""
     if criteria.step is not None:
         query = query.where(Execution.failed_step.is_null(False) & (Execution.failed_step == criteria.step))
     if criteria.took_ms is not None:
         query = query.where(_duration_condition(scope, criteria.took_ms))
     if criteria.by is not None:
         start = f"{criteria.by}:"
-        query = query.where(fn.SUBSTR(Execution.actor, 1, len(start)) == start)
-    if criteria.text:
-        query = query.where(_text_condition(scope, criteria.text))
+        of_kind = fn.SUBSTR(Execution.actor, SQL("1"), SQL("3")) == start[:3]  # as the index `execution_started_by` has it
+        query = query.where(of_kind & (fn.SUBSTR(Execution.actor, 1, len(start)) == start))
     return query
 
 
 def _duration_condition(scope: TenantScope, min_ms: int) -> Any:
     """The condition for finished executions of at least this duration.
 
-    Few matches are read through their index.  With many, scanning from the newest finds enough of them soon, while sorting
-    all of them would take longer, so the condition is written so that no index applies.
+    Few matches are read through their index.  With many, no index applies, for the reason in `_match`.
     """
     duration = Execution.finished_at - Execution.started_at
     condition = Execution.finished_at.is_null(False) & (duration >= min_ms)
@@ -122,32 +134,63 @@ def _duration_condition(scope: TenantScope, min_ms: int) -> Any:
     return fn.COALESCE(duration, -1) >= min_ms if has_many else condition
 
 
-def _text_condition(scope: TenantScope, text: str) -> Any:
-    """The condition for executions with this id, error code or input value, or with this text in their label.
+def _search(scope: TenantScope, criteria: ExecutionFilter) -> list[_Match]:
+    """Look up the search and the text of the filter."""
+    matches = []
+    if criteria.search is not None:
+        ids = _first_of(input_values.executions_with(scope, criteria.search))
+        matches.append(_match(ids, input_values.has_value(scope, criteria.search, Execution.id)))
+    if criteria.text:
+        matches.append(_search_text(scope, criteria.text))
+    return matches
 
-    If many labels match, it is written so that no index applies, as in `_duration_condition`.
-    """
+
+def _first_of(ids: Any) -> list[str]:
+    """As many ids of a query as tell whether they are many."""
+    return [str(id_) for (id_,) in ids.limit(MANY_MATCHES).tuples()]
+
+
+def _match(ids: Sequence[str], condition: Any) -> _Match:
+    """Few executions are listed by their ids.  With many, scanning from the newest finds enough of them soon, while sorting all
+    of them would take longer; `condition` examines each row by itself, so that no index applies."""
+    if len(ids) >= MANY_MATCHES:
+        return _Match(condition, False)
+    places = ", ".join("?" * len(ids)) or f"'{_NO_ID}'"
+    # As SQL text, because a query builder takes longer for each of the ids than the database.
+    return _Match(SQL(db.database.obj.statement(f"id IN ({places})"), tuple(ids)), True)
+
+
+def _search_text(scope: TenantScope, text: str) -> _Match:
+    """Executions with this id, error code or input value, or with this text in their label."""
     if len(text) > MAX_TEXT:
         message = Sentence("search for at most %(longest_text)s characters", longest_text=MAX_TEXT)
         raise ValidationFailed(message, pointer="/text")
+    value = f"={text}"
     ids = scope.select(Execution, Execution.id)
-    failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
-    others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")
-    labelled = ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text))
-    matches = len(labelled.limit(MANY_MATCHES).tuples())
-    if matches == MANY_MATCHES:
-        return fn.COALESCE(Execution.label_text, "").contains(text) | Execution.id.in_(others)
-    return Execution.id.in_(others | labelled if matches else others)
+    matching = [text, *_first_of(ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text)))]
+    matching += _first_of(ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text)))
+    matching += _first_of(input_values.executions_with(scope, value))
+    by_row = (
+        fn.COALESCE(Execution.label_text, "").contains(text) | (fn.COALESCE(Execution.failure_code, "") == text)
+        | (Execution.id == text) | input_values.has_value(scope, value, Execution.id)
+    )  # fmt: skip
+    return _match(matching, by_row)
 
 
 def list_executions(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[Execution]:
     """Executions, newest first."""
-    return paginate(matching_query(scope, criteria), page, _ORDER)
+    return _page(scope, criteria, page)
 
 
 def list_summaries(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[ExecutionSummary]:
     """The same as summaries, without input and output, which may be large."""
-    return paginate(matching_query(scope, criteria, *_SUMMARY_COLUMNS), page, _ORDER).map(_to_summary)
+    return _page(scope, criteria, page, *_SUMMARY_COLUMNS).map(_to_summary)
+
+
+def _page(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest, *columns: Any) -> Page[Any]:
+    matches = _search(scope, criteria)
+    is_selective = any(match.is_selective for match in matches)
+    return paginate(_matching(scope, criteria, matches, *columns), page, _ORDER, is_selective=is_selective)
 
 
 def _to_summary(row: Any) -> ExecutionSummary:

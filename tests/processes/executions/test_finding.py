@@ -1,13 +1,16 @@
 """Executions are found by a value of their input and by their label, which may be changed while they go on seeing their own."""
 
+import itertools
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
 from appliance.core.database import db
+from appliance.core.database.sqlite import Sqlite
 from appliance.core.errors import ValidationFailed
-from appliance.core.pages import PageRequest
+from appliance.core.pages import PageRequest, encode_cursor
 from appliance.processes.executions import search
 from appliance.processes.executions.input_values import executions_with, iter_values, text_of
 from appliance.processes.executions.service import (
@@ -22,6 +25,8 @@ from appliance.processes.executions.service import (
 from tests.processes.rehearsal.replaying import replay
 from tests.processes.test_api import BASE, data, error
 from tests.processes.world import World, code, rule
+
+BY_ID = "sqlite_autoindex_execution_1 (tenant_id=? AND id=?)"
 
 
 def search_ids(world: World, search: str, process: str | None = None) -> set[str]:
@@ -93,16 +98,68 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
         (ExecutionFilter(status="failed"), ["execution_state"]),
         (ExecutionFilter(status="queued"), ["execution_state"]),
         (ExecutionFilter(step="save"), ["execution_failed_step"]),
-        (ExecutionFilter(text="needle"), ["execution_failure_code", "execution_input_value"]),
+        (ExecutionFilter(label="order 7"), ["execution_label (tenant_id=? AND label=?"]),
+        (ExecutionFilter(failure_class="timeout"), ["execution_failure_class (tenant_id=? AND failure_class=?"]),
+        (ExecutionFilter(by="trigger"), ["execution_started_by (tenant_id=? AND <expr>=?"]),
+        (ExecutionFilter(search="number=7"), ["execution_input_value (tenant_id=? AND value=? AND path=?)", BY_ID]),
+        (ExecutionFilter(text="needle"), ["execution_label", "execution_failure_code", "execution_input_value", BY_ID]),
     ],
-    ids=["newest", "failed", "queued", "step", "text"],
+    ids=["newest", "failed", "queued", "step", "label", "failure class", "starter", "search", "text"],
 )
-def test_lists_are_read_from_indexes(world: World, filters: ExecutionFilter, indexes: list[str]) -> None:
-    query = matching_query(world.scope, filters).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
+def test_lists_are_read_from_indexes(
+    world: World, monkeypatch: pytest.MonkeyPatch, filters: ExecutionFilter, indexes: list[str]
+) -> None:
+    world.start(world.publish([rule("a", "= 1")]), {"number": 7})
+    executed: list[tuple[str, Any]] = []
+    own_thread = threading.get_ident()
+    run_statement = Sqlite._execute_cursor
+
+    def noted(self: Sqlite, sql: str, params: Any, **options: Any) -> Any:
+        if sql.startswith("SELECT") and threading.get_ident() == own_thread:
+            executed.append((sql, params or ()))
+        return run_statement(self, sql, params, **options)
+
+    monkeypatch.setattr(Sqlite, "_execute_cursor", noted)
+    cursor = encode_cursor([1_790_000_000_000, "exe_1"], "-created_at,-id")
+    for page in (PageRequest(), PageRequest(cursor=cursor)):
+        executed.clear()
+        list_executions(world.scope, filters, page)
+        lines = [str(row[3]) for sql, params in list(executed) for row in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(params))]
+        assert [name for name in indexes if not any(name in line for line in lines)] == [], lines
+        assert not [line for line in lines if line.startswith("SCAN")], lines
+        if "execution_newest" not in indexes:
+            assert not [line for line in lines if "execution_newest" in line], lines
+
+
+@pytest.mark.parametrize("criteria", [ExecutionFilter(search="n=7"), ExecutionFilter(search="7"), ExecutionFilter(text="7")])
+def test_of_many_matches_each_row_is_examined_by_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch, criteria: ExecutionFilter
+) -> None:
+    monkeypatch.setattr(search, "MANY_MATCHES", 1)
+    world.start(world.publish([rule("a", "= 1")]), {"n": 7})
+    query = matching_query(world.scope, criteria).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
     sql, values = query.sql()
-    result = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
-    assert [name for name in indexes if name not in result] == [], result
-    assert "SCAN t1" not in result.replace("SCAN t1 USING COVERING INDEX", ""), result
+    lines = [str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values))]
+    key = "sqlite_autoindex_execution_input_1 (tenant_id=? AND execution_id=?"
+    assert [line for line in lines if "execution_newest" in line], lines
+    assert [line for line in lines if key in line], lines
+
+
+def test_a_page_goes_on_after_a_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = world.publish([rule("a", "= 1")])
+    ids = [world.start(process, {"customer": "C-7", "number": number}) for number in range(5)]
+    world.start(process, {"customer": "C-8"})
+    criteria = ExecutionFilter(process, search="customer=C-7")
+    for many, sort in itertools.product((2, 2_000), ("-created_at", "created_at", "id", "-id")):
+        monkeypatch.setattr(search, "MANY_MATCHES", many)
+        pages: list[list[str]] = []
+        cursor: str | None = None
+        while not pages or cursor:
+            page = list_executions(world.scope, criteria, PageRequest(2, cursor, sort))
+            pages.append([row.id for row in page.items])
+            cursor = page.next_cursor
+        assert [id_ for page in pages for id_ in page] == (ids[::-1] if sort.startswith("-") else ids)
+        assert [len(page) for page in pages] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("many", [2, 2_000])
