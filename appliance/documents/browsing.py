@@ -18,7 +18,7 @@ from .naming import check_folder
 from .records import Document
 
 Order = Literal["name", "-created_at"]
-MAX_COUNT = 10_000  # documents of a folder are counted up to this number
+MAX_COUNT = 1_000  # documents of a folder are counted up to this number
 _ORDER = "folder"
 _FOLDER_CURSOR = "/"  # prefix of a cursor whose page still has folders to come
 # The characters of the index `document_tree`. Names have no control characters, so everything below a folder sorts together.
@@ -28,7 +28,7 @@ _KEY = f"(replace(folder, '/', '{_END}') || '{_END}')"
 
 @dataclass(frozen=True)
 class Subfolder:
-    """A folder in a folder. `total` documents are in it and below; `COUNTED` means that many or more."""
+    """A folder in a folder. `total` documents are in it and below; `MAX_COUNT` means that many or more."""
 
     path: str
     name: str
@@ -37,7 +37,7 @@ class Subfolder:
 
 @dataclass(frozen=True)
 class FolderPage:
-    """A page of the direct contents of a folder. `total` documents are in it and below; `COUNTED` means that many or more."""
+    """A page of the direct contents of a folder. `total` documents are in it and below; `MAX_COUNT` means that many or more."""
 
     folder: str
     total: int
@@ -94,7 +94,7 @@ def _subfolder_names(scope: TenantScope, path: str, after: str | None) -> Any:
 
 
 def _totals(scope: TenantScope, paths: Sequence[str]) -> list[int]:
-    """How many documents are in each folder and below, counted up to `COUNTED`."""
+    """How many documents are in each folder and below, counted up to `MAX_COUNT`."""
     sql_count = f"SELECT 1 FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? LIMIT {MAX_COUNT:d}"  # noqa: S608
     counts = (f"SELECT {number:d} AS place, count(*) FROM ({sql_count}) AS found" for number in range(len(paths)))  # noqa: S608
     sql = " UNION ALL ".join(counts)

@@ -225,6 +225,10 @@ def _insert_failures(batch: Batch) -> None:
 
 
 def _insert_counters(batch: Batch) -> None:
+    """Inside a write: the counters, as if nothing had been summed: what the running appliance has summed is summed again."""
+    for table in ("tally_wide", "tally_mark", "tally_late"):
+        db.execute(f"DELETE FROM {table} WHERE tenant_id = ?", (batch.scope.tenant_id,))  # noqa: S608 our own names
+
     def rows() -> Iterator[tuple[Any, ...]]:
         for (kind, at, name, outcome, slot), (count, total) in batch.counters.items():
             yield batch.scope.tenant_id, kind, at, name, outcome, slot, int(count), total
