@@ -94,22 +94,37 @@ def check_limit(request: PageRequest) -> None:
 
 
 def paginate(
-    query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id",
-    is_selective: bool = False,
+    query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id"
 ) -> Page[Any]:
-    """One page of a peewee `query`, by keyset.  `fields` maps sort names to non-null columns and includes `tie`.
+    """One page of a peewee `query`, by keyset.  `fields` maps sort names to non-null columns and includes `tie`."""
+    return _read_page(query, request, fields, _complete_order(request, fields, default, tie), fields)
 
-    `is_selective` says that an index of the query's conditions leads to few rows: they are sorted, where SQLite would prefer to
-    read all rows in the order of another index.
+
+def paginate_few(query: Any, request: PageRequest, fields: Mapping[str, Any]) -> Page[Any]:
+    """As `paginate`, newest first, of a query whose conditions lead to few rows through an index.
+
+    They are sorted, where SQLite would prefer to read all rows in the order of another index.
     """
+    order = _complete_order(request, fields, "-created_at", "id")
+    first = fields[order[0][0]]
+    return _read_page(query, request, fields, order, {**fields, order[0][0]: fn.COALESCE(first, first)})
+
+
+def _complete_order(request: PageRequest, fields: Mapping[str, Any], default: str, tie: str) -> list[tuple[str, bool]]:
+    """The sort order of a request, made unique by `tie`."""
     check_limit(request)
     order = parse_sort(request.sort, fields, default)
     if tie not in [name for name, _ in order]:
         order.append((tie, order[0][1]))
+    return order
+
+
+def _read_page(
+    query: Any, request: PageRequest, fields: Mapping[str, Any], order: list[tuple[str, bool]], sorted_by: Mapping[str, Any]
+) -> Page[Any]:
+    """A page in this order; `sorted_by` has what the database sorts and compares instead of each column."""
     key = ",".join(("-" if down else "") + name for name, down in order)
     total = query.count() if request.count else None
-    first = order[0][0]
-    sorted_by = {**fields, first: fn.COALESCE(fields[first], fields[first])} if is_selective else fields
     if request.cursor:
         query = query.where(_after(order, sorted_by, _typed(order, fields, decode_cursor(request.cursor, key, len(order)))))
     columns = [sorted_by[name].desc() if down else sorted_by[name].asc() for name, down in order]

@@ -8,7 +8,7 @@ from peewee import SQL, fn
 
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
-from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.pages import Page, PageRequest, paginate, paginate_few
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.models import Execution
@@ -189,8 +189,8 @@ def list_summaries(scope: TenantScope, criteria: ExecutionFilter, page: PageRequ
 
 def _page(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest, *columns: Any) -> Page[Any]:
     matches = _search(scope, criteria)
-    is_selective = any(match.is_selective for match in matches)
-    return paginate(_matching(scope, criteria, matches, *columns), page, _ORDER, is_selective=is_selective)
+    read_page = paginate_few if any(match.is_selective for match in matches) else paginate
+    return read_page(_matching(scope, criteria, matches, *columns), page, _ORDER)
 
 
 def _to_summary(row: Any) -> ExecutionSummary:
