@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from peewee import ModelDelete, ModelInsert, ModelSelect, ModelUpdate
+from peewee import ModelDelete, ModelInsert, ModelUpdate
 
 from appliance.core.sentences import Sentence
 
 from .database import db
 from .database.db import TenantModel
+from .database.row_select import RowSelect
 from .errors import NotFound, ScopeMissing
 
 M = TypeVar("M", bound=TenantModel)
@@ -46,8 +47,7 @@ class TenantScope:
 
     def select(self, model: type[M], *fields: Any) -> Any:
         """A SELECT of these fields (default: all), filtered by tenant."""
-        meta = model._meta
-        return ModelSelect(model, fields or meta.sorted_fields).where(model.tenant_id == self.tenant_id)
+        return RowSelect(model, fields).where(model.tenant_id == self.tenant_id)
 
     def insert(self, model: type[M], **values: Any) -> None:
         """Insert a row of this tenant."""
