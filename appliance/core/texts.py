@@ -133,6 +133,6 @@ def install_translations(environment: Any) -> None:
     environment.globals |= {"_": _gettext_in_html, "gettext": _gettext_in_html, "speech": current_language}
 
 
-def _gettext_in_html(message: str, **values: Any) -> Markup:
+def _gettext_in_html(message: str, /, **values: Any) -> Markup:
     text = Markup(_gettext(message))  # noqa: S704  # texts of our own and their translations
     return text % values if "%" in text else text

@@ -57,6 +57,8 @@ def test_templates_escape_values_and_use_the_language_of_their_rendering(tmp_pat
     with texts.use_language(german):
         assert page.render(name="<i>") == "Hallo <b>&lt;i&gt;</b> 100% of &lt;i&gt;"
     assert page.render(name="x").startswith("Hello <b>x</b>")
+    called_as_parameters_are = environment.from_string("{% trans message=name %}Says {{ message }}{% endtrans %}")
+    assert called_as_parameters_are.render(name="<i>") == "Says &lt;i&gt;"
 
 
 def test_a_sentence_is_translated_by_its_id_and_never_by_its_text(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whole rows are selected as peewee selects them."""
+"""Fields of rows are selected as peewee selects them."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -73,6 +73,18 @@ def test_rows_are_those_of_peewee(crates: None) -> None:
     assert len(rows) == 2
     assert [(type(each), each.__data__, each._dirty) for each in rows] == [(Crate, each.__data__, each._dirty) for each in expected]
     assert (rows[0].contents, rows[0].is_open, rows[1].title) == ({"b": [1]}, True, None)
+
+
+def test_some_fields_are_those_of_peewee(crates: None) -> None:
+    fields = (Crate.title, Crate.is_open, Crate.contents)
+    queries = [kind.where(Crate.id == "a") for kind in (RowSelect(Crate, fields), peewee.ModelSelect(Crate, list(fields)))]
+    assert queries[0].sql() == queries[1].sql()
+    assert [each.__data__ for each in queries[0]] == [each.__data__ for each in queries[1]]
+    assert [each.id for each in queries[0]] == [None]
+    number = peewee.fn.COUNT(Crate.id).alias("number")
+    counts = [RowSelect(Crate, (Crate.is_open, number)), peewee.ModelSelect(Crate, [Crate.is_open, number])]
+    of_each = [[(each.is_open, each.number) for each in query.group_by(Crate.is_open).order_by(Crate.is_open)] for query in counts]
+    assert of_each == [[(False, 1), (True, 1)]] * 2
 
 
 def test_other_columns_and_other_kinds_of_rows_are_those_of_peewee(crates: None) -> None:
