@@ -47,14 +47,17 @@ class Summary:
     extents: dict[int, Extent] = field(default_factory=lambda: defaultdict(Extent))
     sum_ms: float = 0.0
 
-    def add(self, result: str, slot: int, extent: Extent) -> None:
-        """Add an extent, which becomes a part of this summary if it is the first one of its slot."""
-        self.by_result[result] += extent.count
-        self.sum_ms += extent.sum_ms
-        if slot in self.extents:
-            self.extents[slot].add(extent)
+    def add(self, result: str, slot: int, sums: Sequence[Any]) -> None:
+        """Add durations of a result in one slot: their count, sum, minimum and maximum, the latter None if not recorded."""
+        count, sum_ms, low_ms, high_ms = sums
+        count, sum_ms = int(count), float(sum_ms)  # the databases differ in the types of sums
+        self.by_result[result] += count
+        self.sum_ms += sum_ms
+        extent = self.extents.get(slot)
+        if extent is None:
+            self.extents[slot] = Extent(count, sum_ms, low_ms, high_ms)
         else:
-            self.extents[slot] = extent
+            extent.add(count, sum_ms, low_ms, high_ms)
 
     def merge(self, other: "Summary") -> None:
         """Add the numbers of another summary."""
@@ -62,7 +65,7 @@ class Summary:
         for result, count in other.by_result.items():
             self.by_result[result] += count
         for slot, extent in other.extents.items():
-            self.extents[slot].add(extent)
+            self.extents[slot].add(extent.count, extent.sum_ms, extent.low_ms, extent.high_ms)
 
     @property
     def slots(self) -> dict[int, int]:
@@ -119,8 +122,8 @@ def read_series(scope: TenantScope, window: Window, *, with_names: bool = True) 
         )
     points, total = [(at, Summary()) for at in range(since, until, bucket)], Summary()
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for index, *row in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
-            points[int(index)][1].add(*_numbers(row))
+        for index, result, slot, *sums in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
+            points[int(index)][1].add(result, slot, sums)
     for _, point in points:
         total.merge(point)
     if window.name is not None:
@@ -142,7 +145,7 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
         for name, index, result, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
             point = series_by_name[str(name)].points[int(index)][1]
-            point.add(str(result), 0, Extent(int(count), float(sum_ms)))
+            point.add(result, 0, (count, sum_ms, None, None))
     for series in series_by_name.values():
         for _, point in series.points:
             series.total.merge(point)
@@ -158,8 +161,8 @@ def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
 def _read_names(scope: TenantScope, kind: CounterKind, since: int, until: int) -> dict[str, Summary]:
     names: dict[str, Summary] = defaultdict(Summary)
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for name, *row in rollup.read_names(scope, kind, piece):
-            names[str(name)].add(*_numbers(row))
+        for name, result, slot, *sums in rollup.read_names(scope, kind, piece):
+            names[name].add(result, slot, sums)
     return dict(sorted(names.items(), key=lambda item: (-item[1].count, item[0]))[:_TOP_NAMES])
 
 
@@ -172,15 +175,9 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
     resolution = _resolution_at(since)
     since = since // resolution * resolution
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for _, *row in rollup.read(scope, kind, name, piece, (since, until - since)):
-            total.add(*_numbers(row))
+        for _, result, slot, *sums in rollup.read(scope, kind, name, piece, (since, until - since)):
+            total.add(result, slot, sums)
     return total
-
-
-def _numbers(row: Sequence[Any]) -> tuple[str, int, Extent]:
-    """Convert a row of counters, whose sums differ in type between databases."""
-    result, slot, count, sum_ms, low_ms, high_ms = row
-    return str(result), int(slot), Extent(int(count), float(sum_ms), low_ms, high_ms)
 
 
 def _choose_bucket(window: Window) -> int:

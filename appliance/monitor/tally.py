@@ -64,13 +64,13 @@ class Extent:
     low_ms: float | None = None
     high_ms: float | None = None
 
-    def add(self, other: "Extent") -> None:
-        """Merge another extent into this one."""
-        self.count += other.count
-        self.sum_ms += other.sum_ms
-        if other.low_ms is not None and other.high_ms is not None:
-            self.low_ms = other.low_ms if self.low_ms is None else min(self.low_ms, other.low_ms)
-            self.high_ms = other.high_ms if self.high_ms is None else max(self.high_ms, other.high_ms)
+    def add(self, count: int, sum_ms: float, low_ms: float | None, high_ms: float | None) -> None:
+        """Add more durations to the slot."""
+        self.count += count
+        self.sum_ms += sum_ms
+        if low_ms is not None and high_ms is not None:
+            self.low_ms = low_ms if self.low_ms is None or low_ms < self.low_ms else self.low_ms
+            self.high_ms = high_ms if self.high_ms is None or high_ms > self.high_ms else self.high_ms
 
     def value(self, slot: int, place: int) -> float:
         """The duration at this rank (from 1) within the slot: exact for up to three durations, otherwise interpolated."""

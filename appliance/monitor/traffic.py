@@ -49,7 +49,7 @@ def count_requests(requests: Iterable[AnsweredRequest]) -> None:
             ((each.tenant_id, each.of, each.name, minute, result_of(each.status), slot), each.ms),
             ((each.tenant_id, BYTES_OF[each.of], each.name, minute, "succeeded", 0), each.sent),
         ):
-            summed.setdefault(key, tally.Extent()).add(tally.Extent(1, value, value, value))
+            summed.setdefault(key, tally.Extent()).add(1, value, value, value)
     for (tenant_id, kind, name, minute, result, slot), sum_of in summed.items():
         counted = tally.CountedEvents(
             name=name, minute=minute, result=result, slot=slot, count=sum_of.count, sum_ms=sum_of.sum_ms, low_ms=sum_of.low_ms,

@@ -1,13 +1,13 @@
 """Figures are formatted as the columns of a chart."""
 
 from appliance.console.frame.formatting import columns_of
-from appliance.monitor import Extent, Summary
+from appliance.monitor import Summary
 
 
 def point(good: int, bad: int) -> Summary:
     summary = Summary()
-    summary.add("succeeded", 0, Extent(good))
-    summary.add("failed", 0, Extent(bad))
+    summary.add("succeeded", 0, (good, 0.0, None, None))
+    summary.add("failed", 0, (bad, 0.0, None, None))
     return summary
 
 
