@@ -21,7 +21,7 @@ _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
 _GOOD = frozenset({"succeeded"})
 _NEUTRAL = frozenset({"cancelled", "skipped"})
-_TOP_NAMES = 50
+MAX_NAMES = 50
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class Series:
-    """`points` has one summary per bucket from `since` on, including empty ones; `names` the 50 most frequent names."""
+    """`points` has one summary per bucket from `since` on, including empty ones.
+
+    `names` has the most frequent names, the most frequent first.
+    """
 
     since: int
     until: int
@@ -101,10 +104,10 @@ class Series:
     names: Mapping[str, Summary]
 
 
-def read_series(scope: TenantScope, window: Window, *, with_names: bool = True) -> Series:
+def read_series(scope: TenantScope, window: Window, *, most_names: int = MAX_NAMES) -> Series:
     """Read the counters of a window; InvalidRequest if it is empty or has too many points.
 
-    Without `with_names`, `names` is empty unless the window selects a name: reading them takes as long as the points.
+    `names` has at most `most_names`, or the one that the window selects: reading them takes as long as the points.
 
     Counters older than two days are stored by the hour, older than 90 days by the day: the bucket is a multiple of that.
     """
@@ -129,7 +132,7 @@ def read_series(scope: TenantScope, window: Window, *, with_names: bool = True) 
     if window.name is not None:
         names = {window.name: total} if total.count else {}
     else:
-        names = _read_names(scope, window.kind, since, until) if with_names else {}
+        names = _read_names(scope, window.kind, (since, until), most_names)
     return Series(since, until, bucket, points, total, names)
 
 
@@ -155,15 +158,20 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
 def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
     """The 50 most frequent names of a window, most frequent first."""
     resolution = _resolution_at(window.since)
-    return _read_names(scope, window.kind, window.since // resolution * resolution, window.until)
+    return _read_names(scope, window.kind, (window.since // resolution * resolution, window.until), MAX_NAMES)
 
 
-def _read_names(scope: TenantScope, kind: CounterKind, since: int, until: int) -> dict[str, Summary]:
-    names: dict[str, Summary] = defaultdict(Summary)
-    for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for name, result, slot, *sums in rollup.read_names(scope, kind, piece):
+def _read_names(scope: TenantScope, kind: CounterKind, period: tuple[int, int], most: int) -> dict[str, Summary]:
+    counts: dict[str, int] = defaultdict(int)
+    pieces = list(rollup.pieces(scope, kind, *period, DAY)) if most else []
+    for piece in pieces:
+        for name, count in rollup.count_names(scope, kind, piece):
+            counts[name] += int(count)
+    names = {name: Summary() for name in sorted(counts, key=lambda name: (-counts[name], name))[:most]}
+    for piece in pieces if names else ():
+        for name, result, slot, *sums in rollup.read_names(scope, kind, piece, list(names)):
             names[name].add(result, slot, sums)
-    return dict(sorted(names.items(), key=lambda item: (-item[1].count, item[0]))[:_TOP_NAMES])
+    return names
 
 
 def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> Summary:

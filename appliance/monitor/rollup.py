@@ -211,20 +211,31 @@ def read_counts(
     )
 
 
-def read_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[Any, ...]]:
-    """Rows of (name, result, slot, count, and sum, minimum and maximum in ms)."""
+def count_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[str, int]]:
+    """Rows of (name, count)."""
     width, since, until = piece
     if width:
         of_width = (scope.tenant_id, kind, width)
         return db.rows(
-            "SELECT name, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally_wide "  # noqa: S608
-            f"WHERE tenant_id = ? AND kind = ? AND width = ? AND name IN ({_NAMES}) AND at >= ? AND at < ? GROUP BY 1, 2, 3",
+            f"SELECT name, SUM(count) FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name IN ({_NAMES}) "  # noqa: S608
+            "AND at >= ? AND at < ? GROUP BY name",
             (*of_width, *of_width, ALL, *of_width, since, until),
         )
     return db.rows(
-        "SELECT name, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally "
-        "WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
+        "SELECT name, SUM(count) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? GROUP BY name",
         (scope.tenant_id, kind, since, until),
+    )
+
+
+def read_names(scope: TenantScope, kind: str, piece: Piece, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Rows of (name, result, slot, count, and sum, minimum and maximum in ms) of these names."""
+    width, since, until = piece
+    source, narrower = ("tally_wide", "AND width = ? ") if width else ("tally", "")
+    return db.rows(
+        f"SELECT name, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM {source} "  # noqa: S608
+        f"WHERE tenant_id = ? AND kind = ? {narrower}AND name IN ({', '.join('?' * len(names))}) AND at >= ? AND at < ? "
+        "GROUP BY 1, 2, 3",
+        (scope.tenant_id, kind, *((width,) if width else ()), *names, since, until),
     )
 
 

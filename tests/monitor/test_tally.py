@@ -33,6 +33,8 @@ def test_executions_are_counted_by_outcome_and_tenant(acme: TenantScope, other: 
     assert series.total.by_result == {"succeeded": 2, "failed": 1, "cancelled": 1, "timed_out": 1}
     assert (series.total.count, series.total.failures, series.total.mean_ms) == (5, 2, 18.0)
     assert [(name, summary.count) for name, summary in series.names.items()] == [("intake", 4), ("billing", 1)]
+    assert analytics.read_series(acme, last_hour(), most_names=1).names == {"intake": series.names["intake"]}
+    assert analytics.read_series(acme, last_hour(), most_names=0).names == {}
     assert sum(point.count for _, point in series.points) == 5
     assert analytics.read_series(acme, last_hour(name="billing")).total.count == 1
     assert analytics.read_series(acme, last_hour(kind="step")).names["code"].count == 1

@@ -30,4 +30,4 @@ def read_day(visit: Visit, process_id: str | None = None) -> Day | None:
         return None
     window = last_day(process_id)
     wait_times = analytics.read_total(visit.scope, "waiting", process_id, window.since)
-    return Day(analytics.read_series(visit.scope, window, with_names=False), wait_times)
+    return Day(analytics.read_series(visit.scope, window, most_names=0), wait_times)

@@ -30,16 +30,16 @@ class Lines:
 def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
     time_range = parse_time_range(visit, "24h")
-    series = analytics.read_series(visit.scope, Window(time_range.since, time_range.until))
+    series = analytics.read_series(visit.scope, Window(time_range.since, time_range.until), most_names=MOST_ROWS)
     waiting = Window(time_range.since, time_range.until, kind="waiting")
-    wait_times = analytics.read_series(visit.scope, waiting, with_names=False).total
+    wait_times = analytics.read_series(visit.scope, waiting, most_names=0).total
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
     recent = [group for group in groups if group.first_seen < time_range.until and group.last_seen >= time_range.since][:MOST_ROWS]
     values = {
         "chosen": time_range, "spans": SPANS, "series": series, "waited": wait_times, "lines": _lines(series),
         "width": WIDTH, "height": HEIGHT,
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
-        "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, time_range)),
+        "processes": list(series.names.items()), "integrations": list(_integrations(visit, time_range)),
         "keys": list(_keys(visit, time_range)), "webapps": list(_webapps(visit, time_range)),
         "sandbox": visit.services.sandbox.health(), "runtimes": visit.services.sandbox.runtimes(),
         "disk": visit.services.monitor.disk.read() if is_administrator(visit) else None,
