@@ -276,7 +276,7 @@ def test_bulk_loading_gives_the_same_authority_as_single_reads(one: TenantScope,
     alone = [lineage.build_authority(row) for row in rows]
     issuers = lineage.load_issuers(one)
     monkeypatch.setattr(lineage, "_find_key", None)
-    monkeypatch.setattr(lineage, "_find_role", None)
+    monkeypatch.setattr(lineage, "find_role", None)
     assert [lineage.build_authority(row, issuers) for row in rows] == alone
     assert {authority.ended for authority in alone} == {"", lineage.ISSUER_REMOVED, lineage.PARENT_ENDED}
 
