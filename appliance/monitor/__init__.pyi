@@ -39,7 +39,6 @@ from .storable import storable_text as storable_text
 from .tally import DAY as DAY
 from .tally import HOUR as HOUR
 from .tally import MINUTE as MINUTE
-from .tally import Extent as Extent
 from .traffic import AnsweredRequest as AnsweredRequest
 from .traffic import KeyTraffic as KeyTraffic
 from .traffic import TrafficNumbers as TrafficNumbers
