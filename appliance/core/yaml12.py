@@ -56,13 +56,13 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _at(key.start_mark, "a key must be a string, not a list or mapping")
-            if key.value in seen:
+            if key.value in keys:
                 raise _at(key.start_mark, f"the key {key.value!r} appears twice")
-            seen.add(key.value)
+            keys.add(key.value)
         return {
             str(self.construct_object(k, deep=True)) if not isinstance(k.value, str) else k.value: self.construct_object(
                 v, deep=deep

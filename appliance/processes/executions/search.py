@@ -28,7 +28,6 @@ _SUMMARY_COLUMNS = (
     Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
     Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at, Execution.error,
 )  # fmt: skip
-_NO_ID = ""
 _ORDER = {"created_at": Execution.created_at, "id": Execution.id}
 
 
@@ -156,7 +155,7 @@ def _match(ids: Sequence[str], condition: Any) -> _Match:
     of them would take longer; `condition` examines each row by itself, so that no index applies."""
     if len(ids) >= MANY_MATCHES:
         return _Match(condition, False)
-    places = ", ".join("?" * len(ids)) or f"'{_NO_ID}'"
+    places = ", ".join("?" * len(ids)) or "NULL"
     # As SQL text, because a query builder takes longer for each of the ids than the database.
     return _Match(SQL(db.database.obj.statement(f"id IN ({places})"), tuple(ids)), True)
 
