@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
 from . import rollup
-from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, Extent, percentile
+from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, Extent, percentiles
 
 Kind = Literal["execution", "waiting", "step", "integration", "key", "webapp"]
 CounterKind = Kind | Literal["key_bytes", "webapp_bytes"]
@@ -44,13 +44,11 @@ class Summary:
     """Counts by result and by duration slot, with their total duration in ms."""
 
     by_result: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    extents: dict[int, Extent] = field(default_factory=lambda: defaultdict(Extent))
+    extents: dict[int, Extent] = field(default_factory=dict)
     sum_ms: float = 0.0
 
-    def add(self, result: str, slot: int, sums: Sequence[Any]) -> None:
-        """Add durations of a result in one slot: their count, sum, minimum and maximum, the latter None if not recorded."""
-        count, sum_ms, low_ms, high_ms = sums
-        count, sum_ms = int(count), float(sum_ms)  # the databases differ in the types of sums
+    def add(self, result: str, slot: int, count: int, sum_ms: float, low_ms: float | None, high_ms: float | None) -> None:
+        """Add durations of a result in one slot; minimum and maximum are None if not recorded."""
         self.by_result[result] += count
         self.sum_ms += sum_ms
         extent = self.extents.get(slot)
@@ -65,7 +63,10 @@ class Summary:
         for result, count in other.by_result.items():
             self.by_result[result] += count
         for slot, extent in other.extents.items():
-            self.extents[slot].add(extent.count, extent.sum_ms, extent.low_ms, extent.high_ms)
+            if slot in self.extents:
+                self.extents[slot].add(extent.count, extent.sum_ms, extent.low_ms, extent.high_ms)
+            else:
+                self.extents[slot] = Extent(extent.count, extent.sum_ms, extent.low_ms, extent.high_ms)
 
     @property
     def slots(self) -> dict[int, int]:
@@ -86,7 +87,10 @@ class Summary:
         return round(self.sum_ms / self.count, 3) if self.count else None
 
     def percentile(self, share: float) -> float | None:
-        return percentile(self.extents, share)
+        return self.percentiles(share)[0]
+
+    def percentiles(self, *shares: float) -> list[float | None]:
+        return percentiles(self.extents, shares)
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,8 @@ def read_series(scope: TenantScope, window: Window, *, most_names: int = MAX_NAM
         )
     points, total = [(at, Summary()) for at in range(since, until, bucket)], Summary()
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for index, result, slot, *sums in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
-            points[int(index)][1].add(result, slot, sums)
+        for index, *durations in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
+            points[index][1].add(*durations)
     for _, point in points:
         total.merge(point)
     if window.name is not None:
@@ -147,8 +151,7 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
         return series_by_name
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
         for name, index, result, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            point = series_by_name[str(name)].points[int(index)][1]
-            point.add(result, 0, (count, sum_ms, None, None))
+            series_by_name[name].points[index][1].add(result, 0, count, sum_ms, None, None)
     for series in series_by_name.values():
         for _, point in series.points:
             series.total.merge(point)
@@ -166,11 +169,11 @@ def _read_names(scope: TenantScope, kind: CounterKind, period: tuple[int, int], 
     pieces = list(rollup.pieces(scope, kind, *period, DAY)) if most else []
     for piece in pieces:
         for name, count in rollup.count_names(scope, kind, piece):
-            counts[name] += int(count)
+            counts[name] += count
     names = {name: Summary() for name in sorted(counts, key=lambda name: (-counts[name], name))[:most]}
     for piece in pieces if names else ():
-        for name, result, slot, *sums in rollup.read_names(scope, kind, piece, list(names)):
-            names[name].add(result, slot, sums)
+        for name, *durations in rollup.read_names(scope, kind, piece, list(names)):
+            names[name].add(*durations)
     return names
 
 
@@ -183,8 +186,8 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
     resolution = _resolution_at(since)
     since = since // resolution * resolution
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for _, result, slot, *sums in rollup.read(scope, kind, name, piece, (since, until - since)):
-            total.add(result, slot, sums)
+        for _, *durations in rollup.read(scope, kind, name, piece, (since, until - since)):
+            total.add(*durations)
     return total
 
 

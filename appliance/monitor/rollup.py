@@ -174,6 +174,7 @@ def _split(marks: dict[int, tuple[int, int]], widths: list[int], since: int, unt
 def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: tuple[int, int]) -> list[tuple[Any, ...]]:
     """Rows of (bucket index, result, slot, count, and sum, minimum and maximum in ms); `bucket` is the start of the first one and
     the width."""
+    # The casts, here and below: PostgreSQL sums whole numbers as decimal ones.
     width, since, until = piece
     start, wide = bucket
     if width == wide:  # Each row is a bucket's own, and the database need not sort them to add them up.
@@ -184,13 +185,13 @@ def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: 
         )
     if width:
         return db.rows(
-            "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally_wide "
-            "WHERE tenant_id = ? AND kind = ? AND width = ? AND name = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
+            "SELECT (at - ?) / ?, outcome, slot, CAST(SUM(count) AS BIGINT), SUM(sum_ms), MIN(low_ms), MAX(high_ms) "
+            "FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
             (start, wide, scope.tenant_id, kind, width, ALL if name is None else name, since, until),
         )
     only, name_params = ("AND name = ? ", (name,)) if name is not None else ("", ())
     return db.rows(
-        "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally "  # noqa: S608
+        "SELECT (at - ?) / ?, outcome, slot, CAST(SUM(count) AS BIGINT), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {only}GROUP BY 1, 2, 3",
         (start, wide, scope.tenant_id, kind, since, until, *name_params),
     )
@@ -204,7 +205,7 @@ def read_counts(
     start, wide = bucket
     source, narrower = ("tally_wide", "AND width = ? ") if width else ("tally", "")
     return db.rows(
-        f"SELECT name, (at - ?) / ?, outcome, SUM(count), SUM(sum_ms) FROM {source} "  # noqa: S608
+        f"SELECT name, (at - ?) / ?, outcome, CAST(SUM(count) AS BIGINT), SUM(sum_ms) FROM {source} "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? {narrower}AND name IN ({', '.join('?' * len(names))}) AND at >= ? AND at < ? "
         "GROUP BY 1, 2, 3",
         (start, wide, scope.tenant_id, kind, *((width,) if width else ()), *names, since, until),
@@ -217,12 +218,12 @@ def count_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[str, 
     if width:
         of_width = (scope.tenant_id, kind, width)
         return db.rows(
-            f"SELECT name, SUM(count) FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name IN ({_NAMES}) "  # noqa: S608
-            "AND at >= ? AND at < ? GROUP BY name",
+            "SELECT name, CAST(SUM(count) AS BIGINT) FROM tally_wide "  # noqa: S608
+            f"WHERE tenant_id = ? AND kind = ? AND width = ? AND name IN ({_NAMES}) AND at >= ? AND at < ? GROUP BY name",
             (*of_width, *of_width, ALL, *of_width, since, until),
         )
     return db.rows(
-        "SELECT name, SUM(count) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? GROUP BY name",
+        "SELECT name, CAST(SUM(count) AS BIGINT) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? GROUP BY name",
         (scope.tenant_id, kind, since, until),
     )
 
@@ -232,7 +233,7 @@ def read_names(scope: TenantScope, kind: str, piece: Piece, names: Sequence[str]
     width, since, until = piece
     source, narrower = ("tally_wide", "AND width = ? ") if width else ("tally", "")
     return db.rows(
-        f"SELECT name, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM {source} "  # noqa: S608
+        f"SELECT name, outcome, slot, CAST(SUM(count) AS BIGINT), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM {source} "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? {narrower}AND name IN ({', '.join('?' * len(names))}) AND at >= ? AND at < ? "
         "GROUP BY 1, 2, 3",
         (scope.tenant_id, kind, *((width,) if width else ()), *names, since, until),

@@ -5,8 +5,10 @@ upsert and merging two counters is exact.  A percentile is exact while no slot h
 of the true value beyond that.
 """
 
+import bisect
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,8 +71,10 @@ class Extent:
         self.count += count
         self.sum_ms += sum_ms
         if low_ms is not None and high_ms is not None:
-            self.low_ms = low_ms if self.low_ms is None or low_ms < self.low_ms else self.low_ms
-            self.high_ms = high_ms if self.high_ms is None or high_ms > self.high_ms else self.high_ms
+            if self.low_ms is None or low_ms < self.low_ms:
+                self.low_ms = low_ms
+            if self.high_ms is None or high_ms > self.high_ms:
+                self.high_ms = high_ms
 
     def value(self, slot: int, place: int) -> float:
         """The duration at this rank (from 1) within the slot: exact for up to three durations, otherwise interpolated."""
@@ -110,17 +114,20 @@ def bounds_of(slot: int) -> tuple[float, float]:
     return 0.0 if slot == 0 else 2 ** ((slot - 1) / _SLOTS_PER_DOUBLING), 2 ** (slot / _SLOTS_PER_DOUBLING)
 
 
-def percentile(extents: Mapping[int, Extent], share: float) -> float | None:
-    """The shortest duration (ms) that at least `share` of all do not exceed (nearest rank); None if nothing was
-    counted."""
-    total = sum(each.count for each in extents.values())
-    place = max(1, math.ceil(share * total - 1e-9))
-    for slot in sorted(extents):
-        extent = extents[slot]
-        if place <= extent.count:
-            return round(extent.value(slot, place), 3)
-        place -= extent.count
-    return None
+def percentiles(extents: Mapping[int, Extent], shares: Sequence[float]) -> list[float | None]:
+    """For each share, the shortest duration (ms) that at least this share of all do not exceed (nearest rank); None if nothing
+    was counted."""
+    slots = sorted(extents)
+    ends = list(itertools.accumulate([extents[slot].count for slot in slots]))
+    if not ends:
+        return [None for _ in shares]
+    values: list[float | None] = []
+    for share in shares:
+        place = max(1, math.ceil(share * ends[-1] - 1e-9))
+        index = bisect.bisect_left(ends, place)
+        slot, before = slots[index], ends[index - 1] if index else 0
+        values.append(round(extents[slot].value(slot, place - before), 3))
+    return values
 
 
 def compact() -> int:

@@ -54,6 +54,8 @@ def test_rolling_up_does_not_change_a_series(
     db.write(partial(insert_tallies, other, 50, 2))
     windows = [replace(each, bucket=each.bucket or 6 * HOUR) if each.until - each.since > 2 * DAY else each for each in WINDOWS]
     before = [to_comparable(read_series(acme, window)) for window in windows]
+    counts = [count for window in windows for count in read_series(acme, window).total.by_result.values()]
+    assert {type(count) for count in counts} == {int}  # decimal ones could not be answered as JSON
     totals = [totals_since(acme, since) for since in (NOW - DAY, NOW - 30 * DAY)]
     spans = rollup.roll_up()
     assert spans > len(rollup.WIDTHS)

@@ -1,6 +1,6 @@
 """The page of the Monitor: executions, durations, the queue and failures within a time range."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from appliance.console.frame.routing import Answer, Page, Visit, page
@@ -49,19 +49,18 @@ def show_monitor(visit: Visit) -> Answer:
 
 def _lines(series: Series) -> Lines | None:
     """The lines of the chart; None when there is no data."""
-    half = [(index, point.percentile(0.5)) for index, (_, point) in enumerate(series.points)]
-    slow = [(index, point.percentile(0.95)) for index, (_, point) in enumerate(series.points)]
-    most = max((value for _, value in slow if value is not None), default=0.0)
+    half, slow = zip(*(point.percentiles(0.5, 0.95) for _, point in series.points), strict=True)
+    most = max((value for value in slow if value is not None), default=0.0)
     if not most:
         return None
-    step = WIDTH / max(1, len(series.points))
+    step = WIDTH / len(series.points)
     return Lines(most, list(_line_segments(half, step, most)), list(_line_segments(slow, step, most)))
 
 
-def _line_segments(values: list[tuple[int, float | None]], step: float, most: float) -> Iterator[str]:
+def _line_segments(values: Sequence[float | None], step: float, most: float) -> Iterator[str]:
     """The segments of a line as SVG points; intervals without data leave gaps."""
     piece: list[str] = []
-    for index, value in values:
+    for index, value in enumerate(values):
         if value is None:
             if piece:
                 yield " ".join(piece)
