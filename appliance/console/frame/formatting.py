@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -162,12 +163,35 @@ class TruncatedText:
 
 
 def pretty(value: Any, most: int = CUT_BYTES) -> TruncatedText:
-    """A JSON value as indented text, truncated after `most` bytes."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    """A JSON value as indented text, truncated after `most` bytes; of a long value, little more than that is indented."""
+    text = value if isinstance(value, str) else _indent(value, most)
     encoded = text.encode("utf8", "replace")
     if len(encoded) <= most:
         return TruncatedText(text)
-    return TruncatedText(encoded[:most].decode("utf8", "ignore"), len(encoded))
+    whole = len(encoded) if isinstance(value, str) else _indented_size(value)
+    return TruncatedText(encoded[:most].decode("utf8", "ignore"), whole)
+
+
+_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=2)
+
+
+def _indent(value: Any, most: int) -> str:
+    """The beginning of a JSON value as indented text: all of it, or more than `most` characters."""
+    text, parts = "", _INDENTED.iterencode(value)
+    while len(text) <= most and (more := "".join(islice(parts, 100))):
+        text += more
+    return text
+
+
+def _indented_size(value: Any) -> int:
+    """The bytes of a JSON value as indented text, from its text on one line, which takes a tenth of the time."""
+    size, items, indent = len(json.dumps(value, ensure_ascii=False).encode("utf8", "replace")), [value], 2
+    while containers := [item for item in items if isinstance(item, dict | list | tuple)]:
+        # The space after each comma goes; a line break and an indentation come before each item and the closing bracket.
+        size += sum(len(each) * indent + indent for each in containers if each)
+        items = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
+        indent += 2
+    return size
 
 
 def cell(value: Any) -> str:
