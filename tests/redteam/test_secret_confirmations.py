@@ -114,7 +114,7 @@ def test_a_refused_use_ends(upgraded: UpgradedTenant, by_hosts: bool) -> None:
 
 @pytest.mark.parametrize(
     "definition",
-    ['{"id": "odd", "grants": {"secrets": ["no-such-name"]}, "steps": [{"id": "a", "rule": {"expression": "= 1"}}]}',
+    ['{"id": "odd", "grants": {"secrets": ["not-topsecret"]}, "steps": [{"id": "a", "rule": {"expression": "= 1"}}]}',
      '{"id": "odd", "grants": {"secrets": ["topsecret"]}, "steps": "of an earlier release"}'],
     ids=["a-name-no-secret-has", "unreadable-now"],
 )  # fmt: skip
