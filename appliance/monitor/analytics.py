@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
@@ -47,8 +47,9 @@ class Summary:
     extents: dict[int, Extent] = field(default_factory=dict)
     sum_ms: float = 0.0
 
-    def add(self, result: str, slot: int, count: int, sum_ms: float, low_ms: float | None, high_ms: float | None) -> None:
-        """Add durations of a result in one slot; minimum and maximum are None if not recorded."""
+    def add(self, result: str, slot: int, sums: Sequence[Any]) -> None:
+        """Add durations of a result in one slot: their count, sum, minimum and maximum, the latter None if not recorded."""
+        count, sum_ms, low_ms, high_ms = sums
         self.by_result[result] += count
         self.sum_ms += sum_ms
         extent = self.extents.get(slot)
@@ -129,8 +130,8 @@ def read_series(scope: TenantScope, window: Window, *, most_names: int = MAX_NAM
         )
     points, total = [(at, Summary()) for at in range(since, until, bucket)], Summary()
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for index, *durations in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
-            points[index][1].add(*durations)
+        for index, result, slot, *sums in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
+            points[index][1].add(result, slot, sums)
     for _, point in points:
         total.merge(point)
     if window.name is not None:
@@ -151,7 +152,7 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
         return series_by_name
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
         for name, index, result, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            series_by_name[name].points[index][1].add(result, 0, count, sum_ms, None, None)
+            series_by_name[name].points[index][1].add(result, 0, (count, sum_ms, None, None))
     for series in series_by_name.values():
         for _, point in series.points:
             series.total.merge(point)
@@ -172,8 +173,8 @@ def _read_names(scope: TenantScope, kind: CounterKind, period: tuple[int, int], 
             counts[name] += count
     names = {name: Summary() for name in sorted(counts, key=lambda name: (-counts[name], name))[:most]}
     for piece in pieces if names else ():
-        for name, *durations in rollup.read_names(scope, kind, piece, list(names)):
-            names[name].add(*durations)
+        for name, result, slot, *sums in rollup.read_names(scope, kind, piece, list(names)):
+            names[name].add(result, slot, sums)
     return names
 
 
@@ -186,8 +187,8 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
     resolution = _resolution_at(since)
     since = since // resolution * resolution
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for _, *durations in rollup.read(scope, kind, name, piece, (since, until - since)):
-            total.add(*durations)
+        for _, result, slot, *sums in rollup.read(scope, kind, name, piece, (since, until - since)):
+            total.add(result, slot, sums)
     return total
 
 

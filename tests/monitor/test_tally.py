@@ -51,7 +51,7 @@ def test_a_percentile_is_within_a_tenth_of_the_truth(share: float) -> None:
 def summary_of(durations: Iterable[float]) -> Summary:
     summary = Summary()
     for duration in durations:
-        summary.add("succeeded", tally.slot_of(duration), 1, duration, duration, duration)
+        summary.add("succeeded", tally.slot_of(duration), (1, duration, duration, duration))
     return summary
 
 
@@ -86,10 +86,10 @@ def test_percentiles_of_similar_durations_stay_within_their_range() -> None:
 
 def test_counters_of_an_earlier_release_keep_to_their_slot() -> None:
     summary = Summary()
-    summary.add("succeeded", 9, 2, 10.0, None, None)
+    summary.add("succeeded", 9, (2, 10.0, None, None))
     assert [summary.percentile(0.0), summary.percentile(1.0)] == pytest.approx([4.0, 4.757], abs=0.001)
     one = Summary()
-    one.add("succeeded", 9, 1, 4.5, None, None)
+    one.add("succeeded", 9, (1, 4.5, None, None))
     assert one.percentile(0.95) == 4.5
 
 

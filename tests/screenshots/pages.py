@@ -68,7 +68,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/llm-profiles/<slug>/settings": ("/console/llm-profiles/default/settings",),
     "/console/llm-profiles/-/new": ("/console/llm-profiles/-/new",),
     "/console/logs": ("/console/logs", "/console/logs?follow=1&level=warn"),
-    "/console/monitor": ("/console/monitor", "/console/monitor?span=30d"),
+    "/console/monitor": ("/console/monitor", "/console/monitor?span=30d", "/console/monitor?by=process"),
     "/console/people": ("/console/people",),
     "/console/people/<user_id>/remove": ("/console/people/{member}/remove",),
     "/console/policies": ("/console/policies",),

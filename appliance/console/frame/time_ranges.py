@@ -25,6 +25,13 @@ class TimeRange:
     since: int
     until: int
 
+    @property
+    def query(self) -> str:
+        """The range as a URL's query; individual times to the minute."""
+        if self.span:
+            return f"span={self.span}"
+        return f"since={clock.rfc3339(self.since)[:16]}&until={clock.rfc3339(self.until)[:16]}"
+
 
 def parse_time_range(visit: Visit, usual: str) -> TimeRange:
     """The time range that the URL requests; `usual` is the default span."""

@@ -30,7 +30,9 @@ class Lines:
 def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
     time_range = parse_time_range(visit, "24h")
-    series = analytics.read_series(visit.scope, Window(time_range.since, time_range.until), most_names=MOST_ROWS)
+    by_process = visit.request.args.get("by") == "process"
+    window = Window(time_range.since, time_range.until)
+    series = analytics.read_series(visit.scope, window, most_names=MOST_ROWS if by_process else 0)
     waiting = Window(time_range.since, time_range.until, kind="waiting")
     wait_times = analytics.read_series(visit.scope, waiting, most_names=0).total
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
@@ -39,7 +41,7 @@ def show_monitor(visit: Visit) -> Answer:
         "chosen": time_range, "spans": SPANS, "series": series, "waited": wait_times, "lines": _lines(series),
         "width": WIDTH, "height": HEIGHT,
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
-        "processes": list(series.names.items()), "integrations": list(_integrations(visit, time_range)),
+        "by_process": by_process, "integrations": list(_integrations(visit, time_range)),
         "keys": list(_keys(visit, time_range)), "webapps": list(_webapps(visit, time_range)),
         "sandbox": visit.services.sandbox.health(), "runtimes": visit.services.sandbox.runtimes(),
         "disk": visit.services.monitor.disk.read() if is_administrator(visit) else None,
