@@ -11,6 +11,8 @@ from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
+from appliance.core import yaml_events
+
 MAX_BYTES = 1 << 20
 MAX_NODES = 200_000
 MAX_ALIASES = 64
@@ -232,6 +234,9 @@ def _child(node: yaml.Node | None, name: str) -> yaml.Node | None:
 def _load(text: str, kind: type[_Loader]) -> tuple[Any, dict[str, int]]:
     if len(text) > MAX_BYTES:
         raise YamlInvalid(f"the document is larger than {MAX_BYTES >> 20} MiB", 1, 1)
+    plain = yaml_events.read(text, kind.yaml_implicit_resolvers, max_nodes=MAX_NODES, max_depth=MAX_DEPTH)
+    if plain is not None:
+        return plain
     try:
         loader = kind(text)
     except yaml.YAMLError as error:

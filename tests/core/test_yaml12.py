@@ -1,16 +1,20 @@
 """YAML is read by the rules of YAML 1.2, with bounds."""
 
+import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.core import yaml12
+from appliance.core import yaml12, yaml_events
 from appliance.core.yaml12 import YamlInvalid
 
+APPLIANCE = Path(__file__).parents[2] / "appliance"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -41,9 +45,9 @@ VALUES = st.recursive(
     ],
 )
 def test_scalars_follow_yaml_1_2(text: str, value: Any) -> None:
-    loaded = yaml12.load(text)
-    assert loaded == value
-    assert repr(loaded) == repr(value)
+    assert repr(yaml12.load(text)) == repr(value)
+    # A document with an anchor is read by another reader.
+    assert repr(yaml12.load(f"--- &all\n{text}")) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +117,22 @@ def test_emoji_are_written_as_they_are_where_they_are_read_back(value: Any, text
 @given(VALUES)
 def test_what_is_written_is_read_back(value: Any) -> None:
     assert yaml12.load(yaml12.dump(value)) == value
+
+
+@pytest.mark.parametrize("load", [yaml12.load_with_lines, yaml12.load_texts])
+@given(VALUES, st.booleans())
+def test_a_document_with_an_anchor_is_read_like_one_without(load: Callable[[str], Any], value: Any, is_json: bool) -> None:
+    text = json.dumps(value, ensure_ascii=False) if is_json else yaml12.dump(value)
+    plain, lines = load(text)
+    anchored, lines_below = load(f"--- &all\n{text}")
+    assert repr(plain) == repr(anchored)
+    del lines[""], lines_below[""]  # the value begins with its anchor
+    assert lines == {pointer: line - 1 for pointer, line in lines_below.items()}
+
+
+@pytest.mark.parametrize("path", sorted(APPLIANCE.rglob("*.yaml")), ids=lambda path: path.parent.name)
+def test_usual_documents_need_no_nodes(path: Path) -> None:
+    assert yaml_events.read(path.read_text("utf8"), {}, max_nodes=10_000, max_depth=64) is not None
 
 
 @given(st.text(max_size=200))
