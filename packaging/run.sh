@@ -24,8 +24,7 @@ if [ "${1-}" = --prepare ]; then
     exit
 fi
 alone prepare_start
-step "Data folder $GOS_DATA"
-.venv/bin/gos init
+report_data
 step "Serving on $GOS_HOST, port $GOS_PORT (stop with Ctrl-C)"
 compile_rest
 exec .venv/bin/gos serve "$@"

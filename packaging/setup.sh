@@ -98,6 +98,20 @@ END
         --force-reinstall .cache/editable/*.whl && rm -rf .cache/editable
 }
 
+# create_environment : .venv with the pip that comes with $python. `venv` would compile 500 modules of pip, most of them never loaded.
+create_environment() {
+    "$python" -m venv --clear --without-pip .venv && .venv/bin/python - <<'END' || "$python" -m venv --clear .venv
+import ensurepip, os, pathlib, subprocess, sys, sysconfig
+
+folders = filter(None, [sysconfig.get_config_var("WHEEL_PKG_DIR"), pathlib.Path(ensurepip.__file__).parent / "_bundled"])
+wheels = [wheel for folder in folders for wheel in pathlib.Path(folder).glob("pip-*.whl")]
+if not wheels:
+    sys.exit(1)  # the usual way, then
+install = [sys.executable, "-m", "pip", "--isolated", "install", "--quiet", "--no-compile", "--no-index", wheels[0]]
+sys.exit(subprocess.call(install, env={**os.environ, "PYTHONPATH": str(wheels[0])}))
+END
+}
+
 # prepare_environment run|test : .venv from the lock, with the project and its plugins as editable installs.
 prepare_environment() {
     local name="$1" lock=packaging/requirements.lock python digest projects=()
@@ -111,7 +125,7 @@ prepare_environment() {
     [ ! -L .venv ] || fail ".venv is a link to $(readlink .venv) and does not fit this checkout; remove the link and start again"
     step "Private environment .venv ($("$python" --version)), from $lock"
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [ "$(cat .venv/.root 2>/dev/null)" != "$root" ]; then
-        timed "creation of .venv" "$python" -m venv --clear .venv
+        timed "creation of .venv" create_environment
         printf '%s\n' "$root" >.venv/.root
     fi
     install_lock "$lock"
@@ -164,15 +178,28 @@ prepare_runtimes() { # prepare_runtimes [OPTION...] : those of prepare
 # would compile 800 modules.
 compile_modules() { .venv/bin/python -m compileall -q -j 0 "$@"; }
 
+# set_up_data : sets up the data folder on the first start, beside the preparation of the runtimes; `report_data` says what came of it.
+set_up_data() {
+    rm -f .cache/init.done
+    { .venv/bin/gos init; printf '%s\n' $? >.cache/init.done; } >.cache/init.log 2>&1 &
+}
+
+report_data() {
+    step "Data folder $GOS_DATA"
+    cat .cache/init.log
+    [ "$(cat .cache/init.done 2>/dev/null)" = 0 ] || exit 1
+}
+
 # prepare_start : what a start needs; the appliance prepares the rest while it runs.
 prepare_start() {
     fetch_runtimes
     prepare_environment run
+    set_up_data
     compile_modules appliance plugins &
     ensure_npm
     timed "download of npm packages, beside the above and then" fetch_packages
     timed "preparation of what the start needs" prepare_runtimes --only start
-    timed "compilation of Python modules, beside the above and then" wait
+    timed "compilation of Python modules and set-up of the data folder, beside the above and then" wait
     report_times
 }
 
