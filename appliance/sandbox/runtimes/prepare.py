@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -44,10 +45,10 @@ class PreparationFailed(Exception):
 
 @contextmanager
 def _step(what: str) -> Iterator[None]:
-    print(f"    {what} …", end="", file=sys.stderr, flush=True)
+    print(f"    {what} …", file=sys.stderr, flush=True)  # a line of its own: two steps may run at a time
     started = time.perf_counter()
     yield
-    print(f" {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
+    print(f"    {what}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
 
 
 def _fetch(out: Path, npm: str | None) -> Path:
@@ -208,19 +209,28 @@ def _save(out: Path, before: dict[str, Any], changes: dict[str, Any]) -> None:
 
 
 def _prepare_start(modules: Path, out: Path, makers: Mapping[str, Maker]) -> None:
-    versions, before = _versions(modules), runtimes.read_manifest(out)
-    changes: dict[str, Any] = {}
+    before = runtimes.read_manifest(out)
+    with ThreadPoolExecutor(1) as beside:  # the compiler lets the other steps run, which are Python's and other programs'
+        javascript = beside.submit(_prepare_javascript, modules, out, before)
+        parts = {}
+        for part in runtimes.PARTS:
+            known = before.get("parts", {})
+            if not part.deferred:
+                parts[part.name] = _prepare_part(modules, out, part, makers[part.name], known)
+            elif _is_prepared(modules, out, part, known.get(part.name, {})):
+                parts[part.name] = known[part.name]
+        editor_files = _prepare_editor(modules, out, before.get("editor", {}))
+        changes = javascript.result()
+    _save(out, before, {**changes, "parts": parts, "editor": editor_files})
+
+
+def _prepare_javascript(modules: Path, out: Path, before: Mapping[str, Any]) -> dict[str, Any]:
+    """What must change in the manifest."""
+    versions = _versions(modules)
     same = before.get("circumstances") == runtimes.circumstances() and before.get("packages") == versions
-    if not (same and _are_there(out, before["files"])):
-        changes = {**_make_javascript(modules, out), "packages": versions}
-    parts = {}
-    for part in runtimes.PARTS:
-        known = before.get("parts", {})
-        if not part.deferred:
-            parts[part.name] = _prepare_part(modules, out, part, makers[part.name], known)
-        elif _is_prepared(modules, out, part, known.get(part.name, {})):
-            parts[part.name] = known[part.name]
-    _save(out, before, {**changes, "parts": parts, "editor": _prepare_editor(modules, out, before.get("editor", {}))})
+    if same and _are_there(out, before["files"]):
+        return {}
+    return {**_make_javascript(modules, out), "packages": versions}
 
 
 def _prepare_editor(modules: Path, out: Path, known: dict[str, Any]) -> dict[str, Any]:
