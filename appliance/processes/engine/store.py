@@ -116,7 +116,8 @@ def settle(claim: Claim, status: str, active_ms: int, changes: Mapping[str, Any]
 def earliest_due(claim: Claim) -> int | None:
     """When the first of the execution's waiting steps is due; None if none is."""
     rows = db.rows(
-        "SELECT min(next_run_at) FROM step_run WHERE tenant_id = ? AND execution_id = ? AND status IN ('waiting', 'retrying')",
+        "SELECT min(next_run_at) FROM step_run WHERE tenant_id = ? AND execution_id = ? "
+        "AND status <> 'succeeded' AND status IN ('waiting', 'retrying')",  # the first condition is that of an index
         (claim.scope.tenant_id, claim.execution_id),
     )
     due: int | None = rows[0][0]
@@ -147,7 +148,7 @@ def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
     db.execute(
         "UPDATE step_run SET status = CASE WHEN kind IN ('branch', 'for_each', 'parallel') THEN ? ELSE 'cancelled' END, "
         "finished_at = ?, next_run_at = NULL "
-        "WHERE tenant_id = ? AND execution_id = ? AND status NOT IN ('succeeded', 'skipped', 'failed')",
+        "WHERE tenant_id = ? AND execution_id = ? AND status <> 'succeeded' AND status NOT IN ('skipped', 'failed')",
         (blocks, clock.now_ms(), scope.tenant_id, execution_id),
     )
 

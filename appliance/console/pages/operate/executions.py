@@ -92,7 +92,7 @@ def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
     """The steps as a timeline, and the interval at which the page refreshes them."""
     version = versions.get_version(visit.scope, row.process_id, row.version)
     counts = overview.count_steps(visit.scope, row)
-    runs = overview.list_single_runs(visit.scope, row)
+    runs = overview.list_single_runs(visit.scope, row, counts)
     tries = overview.list_attempts(visit.scope, row) if any(run.attempt > 1 for run in runs.values()) else {}
     ran = RunHistory(counts, runs, overview.list_loop_runs(visit.scope, row, counts, FEW_RUNS, TROUBLED_RUNS), tries)
     timeline = build_timeline(row, ran, outline.build_outline(version.definition))
