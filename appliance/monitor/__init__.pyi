@@ -8,6 +8,7 @@ from . import rollup as rollup
 from . import tally as tally
 from . import traffic as traffic
 from . import webhooks as webhooks
+from .analytics import CountSeries as CountSeries
 from .analytics import Series as Series
 from .analytics import Summary as Summary
 from .analytics import Window as Window

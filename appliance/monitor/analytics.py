@@ -109,6 +109,25 @@ class Series:
     names: Mapping[str, Summary]
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of results, and how many of them were failures."""
+
+    count: int
+    failures: int
+
+
+_NOTHING = Count(0, 0)
+
+
+@dataclass
+class CountSeries:
+    """`points` has one count per bucket, including empty ones."""
+
+    points: list[tuple[int, Count]]
+    total: Count = _NOTHING
+
+
 def read_series(scope: TenantScope, window: Window, *, most_names: int = MAX_NAMES) -> Series:
     """Read the counters of a window; InvalidRequest if it is empty or has too many points.
 
@@ -141,21 +160,18 @@ def read_series(scope: TenantScope, window: Window, *, most_names: int = MAX_NAM
     return Series(since, until, bucket, points, total, names)
 
 
-def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dict[str, Series]:
-    """The series of each of these names, with counts and results only: for lists with many charts and no percentiles."""
+def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dict[str, CountSeries]:
+    """The series of each of these names, with counts only: for lists with many charts and no durations."""
     bucket = _choose_bucket(window)
     since, until = window.since // bucket * bucket, -(-window.until // bucket) * bucket
-    series_by_name = {
-        name: Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {}) for name in names
-    }
-    if not names:
-        return series_by_name
-    for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for name, index, result, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            series_by_name[name].points[index][1].add(result, 0, (count, sum_ms, None, None))
-    for series in series_by_name.values():
-        for _, point in series.points:
-            series.total.merge(point)
+    series_by_name = {name: CountSeries([(at, _NOTHING) for at in range(since, until, bucket)]) for name in names}
+    for piece in rollup.pieces(scope, window.kind, since, until, bucket) if names else ():
+        for name, index, result, count in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
+            failures = 0 if result in _GOOD or result in _NEUTRAL else count
+            series = series_by_name[name]
+            at, point = series.points[index]
+            series.points[index] = (at, Count(point.count + count, point.failures + failures))
+            series.total = Count(series.total.count + count, series.total.failures + failures)
     return series_by_name
 
 

@@ -200,12 +200,12 @@ def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: 
 def read_counts(
     scope: TenantScope, kind: str, names: Sequence[str], piece: Piece, bucket: tuple[int, int]
 ) -> list[tuple[Any, ...]]:
-    """Rows of (name, bucket index, result, count, sum in ms) of these names, without duration slots."""
+    """Rows of (name, bucket index, result, count) of these names, without durations."""
     width, since, until = piece
     start, wide = bucket
     source, narrower = ("tally_wide", "AND width = ? ") if width else ("tally", "")
     return db.rows(
-        f"SELECT name, (at - ?) / ?, outcome, CAST(SUM(count) AS BIGINT), SUM(sum_ms) FROM {source} "  # noqa: S608
+        f"SELECT name, (at - ?) / ?, outcome, CAST(SUM(count) AS BIGINT) FROM {source} "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? {narrower}AND name IN ({', '.join('?' * len(names))}) AND at >= ? AND at < ? "
         "GROUP BY 1, 2, 3",
         (start, wide, scope.tenant_id, kind, *((width,) if width else ()), *names, since, until),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -244,20 +245,29 @@ class Columns:
 
 def columns_of(points: Sequence[tuple[int, Any]], width: float, height: float, gap: float) -> Columns:
     """A column chart of (time, count) points; one path per series, because lists draw a chart in every row."""
-    most = max([1, *(point.count for _at, point in points)])
+    counts = [point.count for _at, point in points]
+    most, empty = max([1, *counts]), _empty_columns(len(points), width, height, gap)
     each = width / max(1, len(points))
     none, good, bad = [], [], []
-    for index, point in enumerate(point for _at, point in points):
-        x, wide = round(index * each, 2), round(each - gap, 2)
-        if not point.count:
-            none.append(f"M{x} {height - 2}h{wide}v2h-{wide}z")
+    for index, count in enumerate(counts):
+        if not count:
+            none.append(empty[index])
             continue
-        tall = max(3.0, point.count / most * height)
-        wrong = round(point.failures / point.count * tall, 2)
+        x, wide = round(index * each, 2), round(each - gap, 2)
+        tall = max(3.0, count / most * height)
+        wrong = round(points[index][1].failures / count * tall, 2)
         good.append(f"M{x} {round(height - tall, 2)}h{wide}v{round(tall - wrong, 2)}h-{wide}z")
         if wrong:
             bad.append(f"M{x} {round(height - wrong, 2)}h{wide}v{wrong}h-{wide}z")
     return Columns("".join(none), "".join(good), "".join(bad))
+
+
+@lru_cache(100, typed=True)
+def _empty_columns(count: int, width: float, height: float, gap: float) -> tuple[str, ...]:
+    """The paths of the columns of a chart that has nothing in them; most charts of a list have the same."""
+    each = width / max(1, count)
+    wide = round(each - gap, 2)
+    return tuple(f"M{round(index * each, 2)} {height - 2}h{wide}v2h-{wide}z" for index in range(count))
 
 
 def state_name(state: str) -> str:

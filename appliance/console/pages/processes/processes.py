@@ -14,7 +14,7 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
-from appliance.monitor import Series, analytics
+from appliance.monitor import CountSeries, analytics
 from appliance.processes import Process, ProcessVersion, Waiter
 from appliance.processes.definitions import versions
 from appliance.processes.executions import ExecutionFilter, ExecutionSummary, StartRequest
@@ -34,7 +34,7 @@ class Row:
 
     process: Process
     last: ExecutionSummary | None
-    day: Series | None
+    day: CountSeries | None
 
 
 @page("GET", "/processes", scope="processflow.read")
