@@ -1,8 +1,10 @@
 """Uses of secrets that a development version asked the owners about: suspended or limited until they decide."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from appliance.console.pages.govern.confirmations import VIEWS
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.sqlite import Sqlite
 from appliance.core.scope import TenantScope
 from appliance.solutions import unbound_uses
 from appliance.tenants import ALL_SCOPES, people
@@ -129,6 +132,31 @@ def test_an_unreadable_process_does_not_break_the_page_of_a_secret(upgraded: Upg
         assert unbound_uses(upgraded.running.services.referrers, upgraded.scope, "topsecret") == [place]
     finally:
         upgraded.owner.delete(f"{API}/processes/odd")
+
+
+def test_other_processes_cost_nothing_where_the_uses_of_a_secret_are_looked_up(
+    upgraded: UpgradedTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[str] = []
+    run_statement, own_thread = Sqlite._execute_cursor, threading.get_ident()
+
+    def note(self: Sqlite, sql: str, params: Any, **options: Any) -> Any:
+        if threading.get_ident() == own_thread:
+            executed.append(sql)
+        return run_statement(self, sql, params, **options)
+
+    monkeypatch.setattr(Sqlite, "_execute_cursor", note)
+    counts = []
+    for number in range(2):
+        executed.clear()
+        unbound_uses(upgraded.running.services.referrers, upgraded.scope, "topsecret")
+        counts.append(len(executed))
+        body = {"definition": {"id": f"other-{number}", "steps": [{"id": "a", "rule": {"expression": "= 1"}}]}}
+        upgraded.owner.put(f"{API}/processes/other-{number}", json=body).raise_for_status()
+        upgraded.owner.post(f"{API}/processes/other-{number}/publish", json={}).raise_for_status()
+    for number in range(2):
+        upgraded.owner.delete(f"{API}/processes/other-{number}").raise_for_status()
+    assert counts[0] == counts[1] > 0
 
 
 def test_the_page_names_the_hosts_and_the_reason(upgraded: UpgradedTenant) -> None:

@@ -383,9 +383,9 @@ def roll_back(scope: TenantScope, process_id: str, version: int) -> ProcessVersi
 
 def get_version(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
     """One version; NotFound, for the process first."""
-    scope.get(Process, id=process_id)
     row = scope.find(ProcessVersion, process_id=process_id, version=version)
     if row is None:
+        scope.get(Process, id=process_id)
         raise NotFound(
             Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
         )
