@@ -168,3 +168,5 @@ def build_text_indexes(file: sqlite3.Connection) -> None:
         if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{table}_index",)).fetchone():
             words = f"SELECT id, words FROM {table} WHERE words IS NOT NULL"  # noqa: S608
             file.execute(f"INSERT INTO {table}_index (rowid, words) {words}")
+    if file.execute("SELECT 1 FROM sqlite_master WHERE name = 'document_name_index'").fetchone():
+        file.execute("INSERT INTO document_name_index (rowid, name) SELECT number, name FROM document")

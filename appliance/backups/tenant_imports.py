@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,10 @@ def _changes(table: str, tenant_id: str, tables: Names, new_places: Names) -> di
             "place": lambda old: new_places[old],
             "touched_at": lambda _: clock.now_ms(),
         }
+    if table == "document":
+        ((last,),) = db.rows("SELECT COALESCE(MAX(number), 0) FROM document")
+        numbers = count(last + 1)
+        changes["number"] = lambda _: next(numbers)
     return changes
 
 
@@ -278,6 +283,8 @@ def _index_words(scope: TenantScope) -> None:
         for table in SEARCHED:
             words = f"SELECT id, words FROM {table} WHERE tenant_id = ? AND words IS NOT NULL"  # noqa: S608
             db.execute(f"INSERT INTO {table}_index (rowid, words) {words}", (scope.tenant_id,))
+        names = "SELECT number, name FROM document WHERE tenant_id = ?"
+        db.execute(f"INSERT INTO document_name_index (rowid, name) {names}", (scope.tenant_id,))
 
 
 def _trail_details(trail: audit.ChainStatus) -> dict[str, Any]:

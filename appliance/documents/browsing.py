@@ -12,6 +12,7 @@ from appliance.core.errors import InvalidCursor
 from appliance.core.pages import PageRequest, check_limit, decode_cursor, encode_cursor, paginate
 from appliance.core.scope import TenantScope
 
+from .folder_keys import AFTER_END, END, KEY, end_key, start_key
 from .listing import to_documents
 from .models import DocumentRow
 from .naming import check_folder
@@ -21,9 +22,6 @@ Order = Literal["name", "-created_at"]
 MAX_COUNT = 1_000  # documents of a folder are counted up to this number
 _ORDER = "folder"
 _FOLDER_CURSOR = "/"  # prefix of a cursor whose page still has folders to come
-# The characters of the index `document_tree`. Names have no control characters, so everything below a folder sorts together.
-_END, _AFTER_END, _LAST = "\x01", "\x02", "\U0010ffff"
-_KEY = f"(replace(folder, '/', '{_END}') || '{_END}')"
 
 
 @dataclass(frozen=True)
@@ -83,22 +81,22 @@ def _cursor_of(name: str) -> str:
 
 def _subfolder_names(scope: TenantScope, path: str, after: str | None) -> Any:
     """The names of the subfolders. Each is found by skipping to the end of the previous one, however much is below it."""
-    prefix, end = _start_key(path), _end_key(path)
-    sql = f"SELECT {_KEY} FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? ORDER BY {_KEY} LIMIT 1"  # noqa: S608
+    prefix, end = start_key(path), end_key(path)
+    sql = f"SELECT {KEY} FROM document WHERE tenant_id = ? AND {KEY} >= ? AND {KEY} < ? ORDER BY {KEY} LIMIT 1"  # noqa: S608
     while after is not None:
-        rows = db.rows(sql, (scope.tenant_id, f"{prefix}{after}{_AFTER_END}", end))
+        rows = db.rows(sql, (scope.tenant_id, f"{prefix}{after}{AFTER_END}", end))
         if not rows:
             return
-        after = str(rows[0][0])[len(prefix) :].partition(_END)[0]
+        after = str(rows[0][0])[len(prefix) :].partition(END)[0]
         yield after
 
 
 def _totals(scope: TenantScope, paths: Sequence[str]) -> list[int]:
     """How many documents are in each folder and below, counted up to `MAX_COUNT`."""
-    sql_count = f"SELECT 1 FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? LIMIT {MAX_COUNT:d}"  # noqa: S608
+    sql_count = f"SELECT 1 FROM document WHERE tenant_id = ? AND {KEY} >= ? AND {KEY} < ? LIMIT {MAX_COUNT:d}"  # noqa: S608
     counts = (f"SELECT {number:d} AS place, count(*) FROM ({sql_count}) AS found" for number in range(len(paths)))  # noqa: S608
     sql = " UNION ALL ".join(counts)
-    values = [value for path in paths for value in (scope.tenant_id, _start_key(path), _end_key(path))]
+    values = [value for path in paths for value in (scope.tenant_id, start_key(path), end_key(path))]
     return [int(count) for _, count in sorted(db.rows(sql, tuple(values)))]
 
 
@@ -107,15 +105,7 @@ def _documents_in(scope: TenantScope, path: str, order: Order) -> Any:
     query = scope.select(DocumentRow)
     if order == "name":
         return query.where(DocumentRow.folder == path)
-    return query.where(SQL(db.database.obj.statement(f"{_KEY} = ?"), (_start_key(path) or _END,)))
-
-
-def _start_key(path: str) -> str:
-    return f"{path.replace('/', _END)}{_END}" if path else ""
-
-
-def _end_key(path: str) -> str:
-    return f"{path.replace('/', _END)}{_AFTER_END}" if path else _LAST
+    return query.where(SQL(db.database.obj.statement(f"{KEY} = ?"), (start_key(path) or END,)))
 
 
 def _join_path(path: str, name: str) -> str:

@@ -5,10 +5,11 @@ from dataclasses import fields
 from typing import Any
 
 from appliance.core.database import full_text
-from appliance.core.pages import Page, PageRequest, paginate, parse_sort
+from appliance.core.database.id_lists import is_listed
+from appliance.core.pages import Page, PageRequest, paginate, paginate_few, parse_sort
 from appliance.core.scope import TenantScope
 
-from . import metadata
+from . import candidates, metadata
 from .contents import texts
 from .models import DocumentRow, DocumentTag
 from .naming import check_folder
@@ -26,12 +27,17 @@ def find_page(scope: TenantScope, filters: DocumentFilter, request: PageRequest)
     """
     order = parse_sort(request.sort, _SORTED_BY, "-created_at")
     columns = [_SORTED_BY[name] for name in dict.fromkeys(["id", *(name for name, _ in order)])]
-    page = paginate(filter_query(scope, filters, *columns), request, _SORTED_BY)
-    rows_by_id = {row.id: row for row in scope.select(DocumentRow).where(DocumentRow.id.in_([row.id for row in page.items]))}
+    matches = None if filters.search is None else texts.find_matches(scope, full_text.parse_search(filters.search), candidates.MANY)
+    ids = candidates.find_candidates(scope, filters, matches)
+    if ids is not None:
+        # Complete rows at once: for columns that an index has, SQLite would read all of that index.
+        return paginate_few(_filter(scope, filters, matches).where(is_listed("id", ids)), request, _SORTED_BY)
+    page = paginate(_filter(scope, filters, matches, *columns), request, _SORTED_BY)
+    rows_by_id = {row.id: row for row in scope.select(DocumentRow).where(is_listed("id", [row.id for row in page.items]))}
     return page.map(lambda row: rows_by_id[row.id])
 
 
-def filter_query(scope: TenantScope, filters: DocumentFilter, *columns: Any) -> Any:
+def _filter(scope: TenantScope, filters: DocumentFilter, matches: texts.TextMatches | None, *columns: Any) -> Any:
     """A query for the given columns of the rows that match all filters; ValidationFailed, InvalidFilter."""
     query = scope.select(DocumentRow, *columns)
     if filters.name is not None:
@@ -48,9 +54,9 @@ def filter_query(scope: TenantScope, filters: DocumentFilter, *columns: Any) -> 
         main, _, sub = filters.media_type.partition("/")
         exact = DocumentRow.media_type == filters.media_type
         query = query.where(DocumentRow.media_type.startswith(f"{main}/") if sub == "*" else exact)
-    if filters.search is not None:
-        in_text = DocumentRow.sha256.in_(texts.contents_with_words(scope, full_text.parse_search(filters.search)))
-        query = query.where(in_text | DocumentRow.name.contains(filters.search.replace("\0", "").strip()))
+    if matches is not None:
+        in_name = DocumentRow.name.contains(candidates.name_part(filters.search or ""))
+        query = query.where(in_name | texts.is_matching(scope, matches, DocumentRow.sha256))
     return metadata.filter_by_metadata(scope, query, DocumentRow.id, filters.metadata)
 
 
@@ -58,7 +64,7 @@ def to_documents(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Docume
     """Documents of the rows, with their tags and the states of their reviews and texts."""
     rows = list(rows)
     tags: dict[str, list[str]] = {row.id: [] for row in rows}
-    for each in scope.select(DocumentTag).where(DocumentTag.document_id.in_(list(tags))).order_by(DocumentTag.tag):
+    for each in scope.select(DocumentTag).where(is_listed("document_id", list(tags))).order_by(DocumentTag.tag):
         tags[each.document_id].append(each.tag)
     reviews_by_id = reviews.summarize(scope, rows)
     text_states = texts.states(scope, [row.sha256 for row in rows])

@@ -21,6 +21,7 @@ class DocumentRow(TenantModel):
     created_at = BigIntegerField()
     created_by = TextField()
     updated_at = BigIntegerField()
+    number = BigIntegerField()  # unique across tenants; the index of names has it
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "id")

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from peewee import SQL
+
 from appliance.blobs import Blobs, ReceivedFile, Receiver, StoredBlob, Usage
 from appliance.core import clock, ids
 from appliance.core.database import db
@@ -21,6 +23,7 @@ from appliance.core.sentences import Sentence
 
 from . import browsing, folders
 from .browsing import FolderPage, Order
+from .candidates import NAMES
 from .contents import key_checks, preview_rows, texts
 from .contents.media_types import settle_media_type
 from .contents.quarantine import check_not_quarantined
@@ -67,6 +70,7 @@ BLOB_TABLES = (
 
 def forget_tenant(scope: TenantScope) -> None:
     """Inside the write that deletes the tenant: delete revisions before the blobs they refer to."""
+    NAMES.remove("tenant_id = ?", (scope.tenant_id,))
     scope.delete(DocumentRow).execute()
     texts.forget_all(scope)
     preview_rows.forget_all(scope)
@@ -121,8 +125,9 @@ class Documents:
             scope.insert(
                 DocumentRow, id=new_id, name=name, folder=folder, media_type=media_type, size=content.size,
                 sha256=content.sha256, revision=1, version=1, created_at=now, created_by=scope.actor, updated_at=now,
-                metadata=metadata,
+                metadata=metadata, number=SQL("(SELECT COALESCE(MAX(number), 0) + 1 FROM document)"),
             )  # fmt: skip
+            NAMES.add(*_one(scope, new_id))
             _set_tags(scope, new_id, tags)
             set_metadata(scope, new_id, metadata)
             self._insert_revision(scope, new_id, (1, "", media_type, now), content)
@@ -255,6 +260,7 @@ class Documents:
             contents = {row.sha256 for row in rows}
             for sha256 in contents:
                 self._blobs.hold(scope, sha256)  # so that readers that have started can finish
+            NAMES.remove(*_one(scope, document_id))
             scope.delete(DocumentRow).where(DocumentRow.id == document_id).execute()
             texts.forget_unused(scope, contents)
             preview_rows.forget_unused(scope, contents)
@@ -332,9 +338,19 @@ def _checked_media_type(row: DocumentRow, beginning: tuple[str, bytes], name: st
 
 def _change(scope: TenantScope, row: DocumentRow, changes: Mapping[str, Any]) -> None:
     now = max(clock.now_ms(), row.updated_at)
+    is_renamed = changes.get("name", row.name) != row.name
+    if is_renamed:
+        NAMES.remove(*_one(scope, row.id))
     query = scope.update(DocumentRow, **changes, version=row.version + 1, updated_at=now)
     if not query.where(DocumentRow.id == row.id, DocumentRow.version == row.version).execute():
         raise VersionConflict("the document was changed at the same time; read it again and repeat the change")
+    if is_renamed:
+        NAMES.add(*_one(scope, row.id))
+
+
+def _one(scope: TenantScope, document_id: str) -> tuple[str, tuple[Any, ...]]:
+    """The condition for one document, in SQL, and its parameters."""
+    return "tenant_id = ? AND id = ?", (scope.tenant_id, document_id)
 
 
 def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> None:

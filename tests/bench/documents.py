@@ -1,4 +1,4 @@
-"""A hundred thousand documents in realistic folders, written straight into the database; all share one content."""
+"""A hundred thousand documents in realistic folders, written straight into the database; most of them share one content."""
 
 import random
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from typing import Any
 from appliance.core import clock, ids
 from appliance.core.database import db, full_text
 from appliance.core.scope import TenantScope
+from appliance.documents.candidates import NAMES
 from tests.bench.filling import insert
 
 DOCUMENTS, MINUTE = 100_000, 60_000
@@ -50,9 +51,21 @@ def _texts(scope: TenantScope, rng: random.Random, documents: list[tuple[Any, ..
 
 
 def _write(documents: list[tuple[Any, ...]], texts: list[tuple[Any, ...]]) -> None:
-    names = "tenant_id id name folder media_type size sha256 revision version metadata created_at created_by updated_at"
-    insert("document", names, documents)
+    ((last,),) = db.rows("SELECT COALESCE(MAX(number), 0) FROM document")
+    names = "tenant_id id name folder media_type size sha256 revision version metadata created_at created_by updated_at number"
+    insert("document", names, [(*row, number) for number, row in enumerate(documents, last + 1)])
+    NAMES.add("number > ?", (last,))
+    _write_revisions(documents)
     columns = "tenant_id content media_type state reason sha256 size beginning words tries next_try_at"
     before = int(db.rows("SELECT COALESCE(MAX(id), 0) FROM document_text")[0][0])
     insert("document_text", columns, texts)
     full_text.add_range("document_text", before + 1, int(db.rows("SELECT MAX(id) FROM document_text")[0][0]))
+
+
+def _write_revisions(documents: list[tuple[Any, ...]]) -> None:
+    """The only revision of each document, and the contents, whose bytes nobody reads."""
+    blobs = {row[6]: (row[0], row[6], row[5], row[6], row[10]) for row in documents}
+    insert("blob", "tenant_id sha256 size place touched_at", list(blobs.values()))
+    columns = "tenant_id document_id number sha256 size media_type comment created_at created_by"
+    revisions = [(row[0], row[1], 1, row[6], row[5], row[4], "", row[10], row[11]) for row in documents]
+    insert("document_revision", columns, revisions)

@@ -27,6 +27,11 @@ EXECUTION_FILTERS = (
     "started_by=execution", "process_id=bench-03", "process_id=bench-03&version=2", "process_id=bench-03&status=failed",
     "since=2020-01-01T00:00:00Z&until=2020-02-01T00:00:00Z", "sort=created_at", "sort=id", "sort=-id",
 )  # fmt: skip
+DOCUMENT_FILTERS = (
+    "search=contract", "search=nowhere", "search=000007", "name=nowhere", "name=000007", "under=customers%2F00007",
+    "under=customers%2F00007&search=offer", "under=customers&search=000007", "under=nowhere", "media_type=audio%2F*",
+    "media_type=image%2F*",
+)  # fmt: skip
 LOG_FILTERS = ("", "level=error", "text=order", "text=nowhere", "text=order+enrich", "process=bench-03", "source=step",
                "source=nowhere", "sort=at")  # fmt: skip
 LISTS = (
@@ -132,6 +137,8 @@ def _lists(api: httpx.Client, page_size: int) -> Iterator[Operation]:
         yield _deep(api, "/executions", query, page_size)
     for query in ("", "sort=created_at"):
         yield _deep(api, "/datapool/purchases/entities", query, page_size)
+    for query in DOCUMENT_FILTERS:
+        yield Operation(f"GET /documents?{query}", partial(_get, api, f"/documents?{query}"))
     for query in LOG_FILTERS:
         yield Operation(f"GET /logs?{query}", partial(_get, api, f"/logs?{query}"))
     for query in ("", "text=order"):

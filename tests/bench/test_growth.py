@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.documents.listing import find_page
+from appliance.documents.records import DocumentFilter
 from appliance.processes.executions.service import ExecutionFilter, list_executions
+from tests.bench.documents import fill_documents
 from tests.bench.entities import PURCHASES
-from tests.bench.growth import listing_jobs
+from tests.bench.growth import listing_jobs, quiet
 from tests.bench.growth_operations import hot_operations
 from tests.bench.growth_stock import HOT_PROCESS, Stock
+from tests.bench.statement_counts import StatementCounts
 from tests.screenshots.furnishing import TENANT, FurnishedTenant
 
 GROWING = (
@@ -30,6 +35,8 @@ OF_OPEN_ROWS = (
 ALLOWED = {
     "FROM entity_change WHERE tenant_id = ? AND number <= ?": "counts the bytes of a tenant once a day",
     "SELECT coalesce(max(number), 0) FROM entity_change": "the last number of the table's own key",
+    "UPDATE document SET number = rowid": "a migration",
+    "SELECT number, name FROM document ORDER BY number": "a migration",
 }
 # The condition on rows after a cursor: read from the start, the pages before it would be skipped one row at a time.
 _AFTER_CURSOR = re.compile(r'(?:<|>) \?\) OR \(+[\w."]+ = \?')
@@ -84,6 +91,35 @@ def test_hot_statements_use_indexes(tmp_path: Path) -> None:
             for operation in hot_operations(Stock(house, {"failed": failed}, entities), jobs, page_size=1):
                 operation.run(0)
     assert explain(tmp_path / "gos.db", counts.executed) == {}
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        DocumentFilter(name="000777"), DocumentFilter(name="nowhere"), DocumentFilter(search="000777"),
+        DocumentFilter(search="nowhere"), DocumentFilter(search="contract"),
+        DocumentFilter(search="000777", under="archive"), DocumentFilter(under="books/2026/01"),
+        DocumentFilter(search="offer", under="books/2026/01"), DocumentFilter(media_type="audio/*"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_search_reads_few_of_many_documents(
+    filters: DocumentFilter, filled_documents: tuple[TenantScope, StatementCounts]
+) -> None:
+    """Reading all of them takes 100,000 instructions or more."""
+    scope, counts = filled_documents
+    counts.reset()
+    find_page(scope, filters, PageRequest())
+    assert counts.total() < 30_000, counts.most_expensive(3)
+
+
+@pytest.fixture(scope="module")
+def filled_documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TenantScope, StatementCounts]]:
+    with listing_jobs(tmp_path_factory.mktemp("documents")) as (running, counts, jobs):
+        scope = running.tenant(TENANT)
+        fill_documents(scope, 12_000)
+        quiet(jobs)
+        yield scope, counts
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ def find_word_start(text: str, number: int) -> int:
 
 def fold(word: str) -> str:
     """Remove case and accents from a word, and cut it to 60 characters; the result is never empty and has no spaces."""
+    if word.isascii() and word.isalnum():  # The common case, which is five times as fast.
+        return word[:MAX_WORD_LENGTH].lower()
     plain = unicodedata.normalize("NFKD", word).casefold()
     letters = "".join(letter for letter in plain if letter.isalnum())
     return (letters or "".join(letter for letter in word if letter.isalnum()))[:MAX_WORD_LENGTH]
@@ -70,19 +72,9 @@ def parse_search(search: str, pointer: str = "/search") -> list[str]:
     return words
 
 
-def condition(table: str, words: Sequence[str]) -> tuple[str, str]:
-    """An SQL condition with its only parameter: for each search word, the row has a word that starts with it.
-
-    ValueError if a word is not folded.
-    """
-    if db.is_sqlite():
-        subquery, pattern = matching_ids(table, words)
-        return f"{table}.id IN {subquery}", pattern
-    return f"{_VECTORS.format(table=table)} @@ CAST(? AS tsquery)", _search_pattern(words)
-
-
 def matching_ids(table: str, words: Sequence[str], after: int = 0) -> tuple[str, str]:
-    """An SQL subquery with its only parameter: the ids above `after` of all rows that match `condition`."""
+    """An SQL subquery with its only parameter: the ids above `after` of all rows that, for each search word, have a
+    word that starts with it.  ValueError if a word is not folded."""
     if db.is_sqlite():
         select = f"SELECT rowid FROM {table}_index WHERE {table}_index MATCH ? AND rowid > {after:d}"  # noqa: S608  ours
     else:
@@ -92,13 +84,15 @@ def matching_ids(table: str, words: Sequence[str], after: int = 0) -> tuple[str,
 
 
 def find_ids(table: str, words: Sequence[str], after: int, most: int) -> list[int]:
-    """The ids above `after` of up to `most` rows that match `condition`."""
+    """Up to `most` of the ids that `matching_ids` selects."""
     subquery, pattern = matching_ids(table, words, after)
     return [int(number) for (number,) in db.rows(f"SELECT * FROM {subquery} AS matches LIMIT ?", (pattern, most))]  # noqa: S608
 
 
 def frequent_words(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """As `condition`, for words that many rows have: each row is examined by itself, so a query in some order ends early."""
+    """An SQL condition with its parameters, for words that many rows have: each row is examined by itself, so a query in some
+    order ends early.
+    """
     if any(not word.isalnum() for word in words):
         raise ValueError("the words must be folded")
     return " AND ".join(["(' ' || words) LIKE ?"] * len(words)), tuple(f"% {word}%" for word in words)

@@ -7,6 +7,7 @@ from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
 from appliance.core.database import db
 from appliance.core.database.db import TenantModel
+from appliance.core.database.id_lists import is_listed
 from appliance.core.database.sentence_fields import SentenceField, dump_sentence
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
@@ -58,7 +59,7 @@ def find(scope: TenantScope, frame: PreviewKey) -> PreviewResult | None:
 def list_refused(scope: TenantScope, contents: Iterable[str], width: int) -> set[str]:
     """The contents whose first page is known not to render at this width."""
     rows = scope.select(PreviewRow).where(
-        PreviewRow.content.in_(list(contents)), PreviewRow.page == 1, PreviewRow.width == width, PreviewRow.sha256.is_null()
+        is_listed("content", sorted(set(contents))), PreviewRow.page == 1, PreviewRow.width == width, PreviewRow.sha256.is_null()
     )
     return {row.content for row in rows}
 

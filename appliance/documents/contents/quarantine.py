@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from appliance.core.database.id_lists import is_listed
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -34,7 +35,7 @@ def is_quarantined(scope: TenantScope, sha256: str) -> bool:
 
 def list_quarantined(scope: TenantScope, contents: Iterable[str]) -> set[str]:
     """Those of the contents that are quarantined or infected."""
-    return {row.sha256 for row in quarantined(scope).where(ScanRow.sha256.in_(sorted(set(contents))))}
+    return {row.sha256 for row in quarantined(scope).where(is_listed("sha256", sorted(set(contents))))}
 
 
 def check_not_quarantined(scope: TenantScope, sha256: str) -> None:

@@ -4,16 +4,17 @@ Each content of a tenant is extracted once, however many documents have it. A ro
 processes it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, cast
 
-from peewee import SQL
+from peewee import SQL, NodeList
 
 from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.database import db, full_text
+from appliance.core.database.id_lists import is_listed
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
@@ -93,7 +94,7 @@ def forget_all(scope: TenantScope) -> None:
 
 def states(scope: TenantScope, contents: Iterable[str]) -> Mapping[str, TextState]:
     """The state of each content's text."""
-    rows = scope.select(TextRow, TextRow.content, TextRow.state).where(TextRow.content.in_(sorted(set(contents))))
+    rows = scope.select(TextRow, TextRow.content, TextRow.state).where(is_listed("content", sorted(set(contents))))
     return {row.content: cast(TextState, row.state) for row in rows}
 
 
@@ -140,18 +141,46 @@ def _words(text: str) -> str:
     return joined
 
 
-def contents_with_words(scope: TenantScope, words: list[str]) -> Any:
-    """The readable contents whose text has all the words, as a subquery."""
-    condition, value = full_text.condition(TABLE, words)
-    not_quarantined = SQL_NOT_QUARANTINED.format(table=TABLE)
-    sql = f"(SELECT content FROM document_text WHERE tenant_id = ? AND {not_quarantined} AND {condition})"  # noqa: S608
-    return SQL(db.database.obj.statement(sql), (scope.tenant_id, value))
+@dataclass(frozen=True)
+class TextMatches:
+    """The readable contents whose text has all the words; None if there may be many."""
+
+    words: list[str]
+    contents: Sequence[str] | None
+
+
+def find_matches(scope: TenantScope, words: list[str], many: int) -> TextMatches:
+    """The contents with all the words, unless `many` texts or more have them, those of other tenants included."""
+    ids = full_text.find_ids(TABLE, words, 0, many)
+    if len(ids) >= many:
+        return TextMatches(words, None)
+    # Without an index of the tenant, which SQLite prefers to the ids.
+    of_tenant = f"COALESCE(tenant_id, '') = ? AND {SQL_NOT_QUARANTINED.format(table=TABLE)}"
+    sql = f"SELECT content FROM document_text WHERE {of_tenant} AND id IN ({', '.join('?' * len(ids)) or 'NULL'})"  # noqa: S608
+    return TextMatches(words, [str(content) for (content,) in db.rows(sql, (scope.tenant_id, *ids))])
+
+
+def is_matching(scope: TenantScope, matches: TextMatches, content: Any) -> Any:
+    """The condition that the column `content` has one of the contents.
+
+    Of many, none is listed: each row is examined by itself, so that a query in some order ends early.
+    """
+    if matches.contents is not None:
+        return is_listed(content.column_name, matches.contents)
+    readable = f"tenant_id = ? AND {SQL_NOT_QUARANTINED.format(table=TABLE)}"
+    subquery, pattern = full_text.matching_ids(TABLE, matches.words)
+    text = _sql(f"(SELECT id FROM document_text WHERE {readable} AND content =", scope.tenant_id)  # noqa: S608
+    return NodeList((text, content, _sql(f") IN {subquery}", pattern)), parens=True)
+
+
+def _sql(sql: str, *params: object) -> SQL:
+    return SQL(db.database.obj.statement(sql), params)
 
 
 def snippets(scope: TenantScope, contents: Iterable[str], words: list[str]) -> dict[str, str]:
     """An HTML excerpt around the first match in each content: escaped, with each matching word in `<mark>`."""
     query = scope.select(TextRow, TextRow.content, TextRow.beginning, TextRow.words)
-    conditions = (TextRow.content.in_(sorted(set(contents))), TextRow.content.not_in(quarantined(scope)))
+    conditions = (is_listed("content", sorted(set(contents))), TextRow.content.not_in(quarantined(scope)))
     rows = query.where(*conditions, TextRow.state == "ready")
     excerpts = ((row.content, _snippet(row.beginning, row.words, words)) for row in rows.iterator())
     return {content: snippet for content, snippet in excerpts if snippet}

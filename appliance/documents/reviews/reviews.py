@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from appliance.core import clock, ids
 from appliance.core.database import db
+from appliance.core.database.id_lists import is_listed
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
@@ -295,11 +296,10 @@ def is_approved(scope: TenantScope, document_id: str, revision: int) -> bool:
 def summarize(scope: TenantScope, rows: Iterable[DocumentRow]) -> Mapping[str, ReviewSummary]:
     """The review summary of each document."""
     newest = {str(row.id): str(row.sha256) for row in rows}
-    is_listed = ReviewRow.document_id.in_(list(newest))
     states: dict[str, ReviewState] = {}
     decided: dict[tuple[str, str], str] = {}
     now = clock.now_ms()
-    for row in scope.select(ReviewRow).where(is_listed).order_by(ReviewRow.created_at, ReviewRow.id):
+    for row in scope.select(ReviewRow).where(is_listed("document_id", list(newest))).order_by(ReviewRow.created_at, ReviewRow.id):
         status = _status(row, now)
         if status in ("approved", "rejected"):
             decided[row.document_id, row.sha256] = status

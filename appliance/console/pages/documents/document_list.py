@@ -68,7 +68,7 @@ class DocumentListQuery:
 
     def address(self, **changes: Any) -> str:
         """The URL with these changes; defaults are omitted."""
-        query_string = replace(self, **changes).query_string
+        query_string = (replace(self, **changes) if changes else self).query_string
         return f"{BASE}?{query_string}" if query_string else BASE
 
     def browse(self, folder: str) -> str:
