@@ -70,7 +70,7 @@ def to_documents(scope: TenantScope, rows: Iterable[DocumentRow]) -> list[Docume
     text_states = texts.states(scope, [row.sha256 for row in rows])
     return [
         Document(
-            **{name: getattr(row, name) for name in _OF_ROW},
+            **{name: row.__data__[name] for name in _OF_ROW},
             tags=tuple(sorted(tags[row.id])),
             review=reviews_by_id[row.id].review,
             approved_revision=reviews_by_id[row.id].approved_revision,

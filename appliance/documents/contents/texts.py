@@ -195,9 +195,9 @@ def _snippet(text: str, joined: str, words: list[str]) -> str:
     begin = full_text.find_word_start(text, number)
     first, last = max(0, begin - _BEFORE), min(len(text), begin + _AFTER)
     part = text[first:last]
-    parts, at = ["…" if first else ""], 0
+    parts, at, searched = ["…" if first else ""], 0, tuple(words)
     for start, end, word in full_text.iterate_words(part):
-        if any(word.startswith(each) for each in words):
+        if word.startswith(searched):
             parts += [escape(part[at:start]), "<mark>", escape(part[start:end]), "</mark>"]
             at = end
     return "".join([*parts, escape(part[at:]), "…" if last < len(text) else ""])
