@@ -50,6 +50,8 @@ WEBAPP_FILES = PoolSize("webapp-files", 4)
 """Files of an uploaded version, while it is stored."""
 BUCKET = PoolSize("bucket", 4)
 """Uploads of a batch into a bucket, while it is stored."""
+PREPARATION = PoolSize("preparation", 1)
+"""The compilation of JavaScript, while the other runtimes are prepared."""
 DEPLOY = PoolSize("deploy", 4)
 """Uploads of `gos deploy`."""
 

@@ -88,7 +88,9 @@ def _count_by_path(scope: TenantScope, execution: Execution) -> dict[str, StepCo
     by_path: dict[str, StepCount] = {}
     for path, step, kind, count, started, ended, ended_count, last in db.rows(_COUNT_RUNS, of_execution * 2):
         is_over, is_loop = ended_count == count, bool(last) or count > 1
-        by_path[path] = StepCount(path, step, kind, started, ended if is_over else None, {"succeeded": count}, is_loop)
+        by_path[path] = StepCount(
+            path, step, kind, started=started, ended=ended if is_over else None, by_status={"succeeded": count}, is_loop=is_loop
+        )
     for path, status, count in db.rows(_COUNT_UNSUCCESSFUL, of_execution):
         by_path[path].by_status[status] = count
         by_path[path].by_status["succeeded"] -= count

@@ -12,7 +12,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import wasmtime
 
+from appliance.core import pools
 from appliance.core.config import environment
 from appliance.sandbox import runtimes
 from appliance.sandbox.php.engine import configuration as php_configuration
@@ -210,7 +210,7 @@ def _save(out: Path, before: dict[str, Any], changes: dict[str, Any]) -> None:
 
 def _prepare_start(modules: Path, out: Path, makers: Mapping[str, Maker]) -> None:
     before = runtimes.read_manifest(out)
-    with ThreadPoolExecutor(1) as beside:  # the compiler lets the other steps run, which are Python's and other programs'
+    with pools.open_pool(pools.PREPARATION) as beside:  # the compiler lets the other steps run, which are Python's and other programs'
         javascript = beside.submit(_prepare_javascript, modules, out, before)
         parts = {}
         for part in runtimes.PARTS:
