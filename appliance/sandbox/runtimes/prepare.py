@@ -210,7 +210,7 @@ def _save(out: Path, before: dict[str, Any], changes: dict[str, Any]) -> None:
 
 def _prepare_start(modules: Path, out: Path, makers: Mapping[str, Maker]) -> None:
     before = runtimes.read_manifest(out)
-    with pools.open_pool(pools.PREPARATION) as beside:  # the compiler lets the other steps run, which are Python's and other programs'
+    with pools.open_pool(pools.PREPARATION) as beside:  # the compiler lets other threads run
         javascript = beside.submit(_prepare_javascript, modules, out, before)
         parts = {}
         for part in runtimes.PARTS:
