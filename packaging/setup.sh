@@ -61,13 +61,17 @@ report_times() {
     printf '    %s\n' "${phases[@]}"
 }
 
-# install_lock LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash; names go by.
+# pip_install LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash.
 # Nothing is compiled here: most modules are never loaded, `compile_modules` follows.
+pip_install() {
+    .venv/bin/python -m pip install --no-compile --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: -r "$@"
+}
+
+# install_lock LOCK [PIP OPTION...] : the same as two phases; names go by.
 install_lock() {
     local began=$SECONDS downloaded word name
     rm -f .cache/downloaded
-    .venv/bin/python -m pip install --no-compile --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: \
-        -r "$@" | while read -r word name _; do
+    pip_install "$@" | while read -r word name _; do
         case "$word $name" in
             "Collecting "*) printf '    %s\n' "$name" ;;
             "Installing collected") printf '%s\n' "$SECONDS" >.cache/downloaded ;; # pip has all files when it says so
@@ -112,9 +116,10 @@ sys.exit(subprocess.call(install, env={**os.environ, "PYTHONPATH": str(wheels[0]
 END
 }
 
-# prepare_environment run|test : .venv from the lock, with the project and its plugins as editable installs.
+# prepare_environment run|test [FUNCTION] : .venv from the lock, with the project and its plugins as editable installs. FUNCTION is
+# called before anything is installed.
 prepare_environment() {
-    local name="$1" lock=packaging/requirements.lock python digest projects=()
+    local name="$1" before="${2:-}" lock=packaging/requirements.lock python digest projects=()
     mapfile -t projects < <(find . -maxdepth 3 -name pyproject.toml \( -path './pyproject.toml' -o -path './plugins/*' \) | sort)
     [ "$name" = run ] || lock=packaging/requirements-test.lock
     ensure_python
@@ -128,6 +133,7 @@ prepare_environment() {
         timed "creation of .venv" create_environment
         printf '%s\n' "$root" >.venv/.root
     fi
+    if [ -n "$before" ]; then "$before"; fi
     install_lock "$lock"
     timed "installation of this project and its plugins" install_projects ||
         fail "could not install the project itself into .venv; the lines above say why"
@@ -178,6 +184,17 @@ prepare_runtimes() { # prepare_runtimes [OPTION...] : those of prepare
 # would compile 800 modules.
 compile_modules() { .venv/bin/python -m compileall -q -j 0 "$@"; }
 
+# begin_runtimes : prepares what a start needs while the environment is downloaded and installed, with the packages that `prepare`
+# imports. Where that fails, `prepare_runtimes` says why.
+preparing='lazy-loader|pyyaml|wasmtime|zstandard'
+begin_runtimes() {
+    awk -v wanted="^($preparing)==" '/^[^ #]/ { in_it = $1 ~ wanted } in_it' packaging/requirements.lock >.cache/preparing.lock
+    timed "packages to prepare the runtimes with" pip_install .cache/preparing.lock --quiet --no-deps || return 0
+    ensure_npm
+    { .venv/bin/python appliance/sandbox/runtimes/packages.py "${GOS_RUNTIMES:-.cache/runtimes}" &&
+        .venv/bin/python -m appliance.sandbox.runtimes.prepare --only start; } >.cache/prepare.log 2>&1 &
+}
+
 # set_up_data : sets up the data folder on the first start, beside the preparation of the runtimes; `report_data` says what came of it.
 set_up_data() {
     rm -f .cache/init.done
@@ -193,7 +210,7 @@ report_data() {
 # prepare_start : what a start needs; the appliance prepares the rest while it runs.
 prepare_start() {
     fetch_runtimes
-    prepare_environment run
+    prepare_environment run begin_runtimes
     set_up_data
     compile_modules appliance plugins &
     ensure_npm

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,14 @@ def test_images_and_services_start_the_appliance_the_same_way() -> None:
         text = (ROOT / name).read_text("utf-8")
         assert "gos init" in text, name
         assert "gos serve" in text, name
+
+
+def test_set_up_installs_first_what_the_preparation_of_runtimes_imports() -> None:
+    """It begins while everything else is still being downloaded."""
+    (names,) = re.findall(r"^preparing='(.*)'$", (ROOT / "packaging/setup.sh").read_text("utf-8"), re.MULTILINE)
+    program = "import sys, appliance.sandbox.runtimes.prepare; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    distributions = packages_distributions()
+    # setuptools comes with its own hook into every start of Python.
+    needed = {name for module in loaded for name in distributions.get(module, [])} - {"setuptools", "gos-appliance"}
+    assert {canonicalize_name(name) for name in needed} == set(names.split("|"))
