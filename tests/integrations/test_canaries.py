@@ -21,6 +21,7 @@ from appliance.core.database import db
 from appliance.core.logs import configure_logs
 from appliance.testing.running import Running
 from tests.console.browser import Browser
+from tests.store.tables import stored_tables
 
 API = "/api/v1"
 # With a quote, a slash and an umlaut, so that every encoding of it looks different.
@@ -222,7 +223,7 @@ def read_everything(api: httpx.Client, browser: Browser, seen: Output, running: 
         seen.note(f"console {page}", answer.content)
     with running.client("localhost") as anybody:
         seen.note("metrics", anybody.get("/metrics").content)
-    for table in db.database.get_tables():
+    for table in stored_tables():
         rows = db.rows(f"SELECT * FROM {table}")  # noqa: S608 - names the database itself gives
         seen.note(f"table {table}", "\n".join(str(value) for row in rows for value in row if isinstance(value, str)).encode())
 

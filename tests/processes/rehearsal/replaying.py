@@ -7,6 +7,7 @@ from appliance.core.database import db
 from appliance.processes.definitions.versions import PublishRequest
 from appliance.processes.rehearsal.replay import Replay, ReplayRequest, StepReplay
 from tests.processes.world import Bell, World
+from tests.store.tables import stored_tables
 
 
 def replay(world: World, execution: Any, **request: Any) -> Replay:
@@ -20,10 +21,7 @@ def replay(world: World, execution: Any, **request: Any) -> Replay:
 
 def digests() -> dict[str, str]:
     """A digest of the rows of every table in the database."""
-    # The rows of a virtual table are in others beside it.
-    names = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name"
-    tables = [str(name) for (name,) in db.rows(names)]
-    rows = {table: repr(sorted(db.rows(f'SELECT * FROM "{table}"'), key=repr)) for table in tables}  # noqa: S608
+    rows = {table: repr(sorted(db.rows(f'SELECT * FROM "{table}"'), key=repr)) for table in stored_tables()}  # noqa: S608
     return {table: hashlib.sha256(text.encode()).hexdigest() for table, text in rows.items()}
 
 
