@@ -220,8 +220,10 @@ def swift() -> Iterator[dict[str, Any]]:
     """OpenStack Swift with its S3 interface: settings that work but for the bucket, which each test makes for itself."""
     with temporary_folder() as folder:
         (folder / "swift").mkdir()
+        # Where only root may enter the checkout, the server's user could not read the program in it.
+        program = shutil.copy(Path(__file__).with_name("swift_server.py"), folder)
         options = unprivileged_options(folder)
-        command = [Path("/usr/bin/python3"), Path(__file__).with_name("swift_server.py"), folder / "swift"]
+        command = [Path("/usr/bin/python3"), program, folder / "swift"]
         environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
         with run_server(command, folder, (folder / "swift" / "port").exists, env=environment, **options):
             endpoint = f"http://127.0.0.1:{(folder / 'swift' / 'port').read_text()}"
