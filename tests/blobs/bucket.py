@@ -30,7 +30,8 @@ def running_bucket() -> Iterator[Settings]:
     try:
         (folder / "swift").mkdir()
         environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = ["/usr/bin/python3", str(SERVER), str(folder / "swift")]
+        # Where only root may enter the checkout, the server's user could not read the program in it.
+        command = ["/usr/bin/python3", shutil.copy(SERVER, folder), str(folder / "swift")]
         with (folder / "log").open("wb") as out:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, **_as(folder))
         try:
