@@ -8,7 +8,7 @@ import pytest
 
 from appliance.agents.runs import Run
 from appliance.agents.store import FINISHED
-from appliance.core.database import db
+from appliance.core.database import db, writers
 from appliance.governance import switch_off
 from appliance.processes import Execution
 from tests.agents.equipped import Shop, equip_process, put_process
@@ -51,7 +51,7 @@ def cut_after_dispatch(world: World, run_id: str, equip: Callable[[], None] = la
     write = db.write
 
     def write_until_dark(fn: Callable[[], Any]) -> Any:
-        if not db._writer_state.inside and any(entry.kind == "dispatched" for entry in world.journal(run_id)):
+        if not writers.state.inside and any(entry.kind == "dispatched" for entry in world.journal(run_id)):
             raise PowerCut
         return write(fn)
 

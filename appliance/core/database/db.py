@@ -8,9 +8,6 @@ back only the function that raised it.
 import json
 import logging
 import os
-import re
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,155 +22,16 @@ from appliance.core.sentences import Sentence
 
 from . import caches
 from .sqlite import Sqlite
+from .writers import Job, Writer, state
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 database = peewee.DatabaseProxy()
-MAX_BATCH = 128
 _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-class _WriterState(threading.local):
-    inside = False
-    job: "_Job | None" = None
-
-
-_writer_state = _WriterState()
-
-
-class _Job:
-    __slots__ = ("callbacks", "error", "fn", "future", "result", "unconditional")
-
-    def __init__(self, fn: Callable[[], Any]) -> None:
-        self.fn = fn
-        self.future: Future[Any] = Future()
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.callbacks: list[Callable[[], None]] = []
-        self.unconditional: list[Callable[[], Any]] = []
-
-
-class _Writer(threading.Thread):
-    """Runs all submitted jobs in one transaction, and resolves their futures after the commit."""
-
-    def __init__(self, db: Any) -> None:
-        super().__init__(name="db-writer", daemon=True)
-        self._db = db
-        self._jobs: deque[_Job | None] = deque()
-        self._wake = threading.Condition(threading.Lock())
-        self.is_full = False
-
-    def record_full_disk(self, reason: str) -> None:
-        """Record that the disk is full; logs it once, until a write succeeds again."""
-        if not self.is_full:
-            self.is_full = True
-            log.error("the disk is full or failing (%s): writes are refused, reads continue; free some space", reason)
-
-    def submit(self, job: _Job | None) -> None:
-        with self._wake:
-            self._jobs.append(job)
-            self._wake.notify()
-
-    def depth(self) -> int:
-        return len(self._jobs)
-
-    def run(self) -> None:
-        _writer_state.inside = True
-        while (batch := self._take()) is not None:
-            self._commit(batch)
-        self._db.close()
-
-    def _take(self) -> list[_Job] | None:
-        with self._wake:
-            while not self._jobs:
-                self._wake.wait()
-            if self._jobs[0] is None:
-                return None
-            batch: list[_Job] = []
-            while self._jobs and len(batch) < MAX_BATCH and (job := self._jobs[0]) is not None:
-                self._jobs.popleft()
-                if job.future.set_running_or_notify_cancel():
-                    batch.append(job)
-            return batch
-
-    def _commit(self, batch: list[_Job]) -> None:
-        try:
-            self._db.begin_write()
-            try:
-                for job in batch:
-                    _run_in_savepoint(self._db, job, alone=len(batch) == 1)
-                if len(batch) == 1 and batch[0].error is not None:
-                    self._db.roll_back()
-                else:
-                    self._db.commit_write()
-            except BaseException:
-                self._db.roll_back()
-                raise
-        except Exception as error:  # noqa: BLE001  raised to every caller of the batch
-            coded = _cause(batch, error)
-            for job in batch:
-                job.future.set_exception(_storage_error(job.error or coded))
-            return
-        if lasting := [_Job(fn) for job in batch if job.error is not None for fn in job.unconditional]:
-            self._commit(lasting)  # Before resolving the futures, so that callers who see the failure find these rows.
-            for lost in filter(None, (job.future.exception() for job in lasting)):
-                log.error("a write registered with in_any_case was lost", exc_info=lost)
-        _answer(batch)
-
-
-def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
-    point = None if alone else db.set_savepoint()
-    _writer_state.job = job
-    try:
-        job.result = job.fn()
-        for fn in job.unconditional:
-            fn()
-        if not db.is_connection_usable():  # PostgreSQL would answer COMMIT with a rollback.
-            raise peewee.InternalError("a statement failed inside db.write and its error was ignored; wrap it in db.savepoint")
-    except BaseException as error:  # noqa: BLE001  raised to the caller
-        job.error = error
-        job.callbacks.clear()
-        if point is not None:
-            db.undo_savepoint(point)
-    else:
-        if point is not None:
-            db.release_savepoint(point)
-    finally:
-        _writer_state.job = None
-
-
-def _answer(batch: list[_Job]) -> None:
-    for job in batch:
-        for callback in job.callbacks:
-            try:
-                callback()
-            except Exception:
-                log.exception("a callback after a commit failed")
-        if job.error is not None:
-            job.future.set_exception(_storage_error(job.error))
-        else:
-            job.future.set_result(job.result)
-
-
-def _cause(batch: list[_Job], error: BaseException) -> BaseException:
-    """The reason why a commit failed; on a full disk, SQLite drops the transaction, and the error of a job has the reason."""
-    coded = [_storage_error(each) for each in (error, *(job.error for job in batch)) if each is not None]
-    return next((each for each in coded if isinstance(each, StorageFull)), error)
-
-
-_DISK = re.compile("full|disk I/O|No space left on device")
-
-
-def _storage_error(error: BaseException) -> BaseException:
-    if isinstance(error, peewee.OperationalError) and _DISK.search(str(error)):
-        if _writer is not None:
-            _writer.record_full_disk(str(error))
-        return StorageFull("the disk of the appliance is full or failing; free space and try again")
-    return error
-
-
-_writer: _Writer | None = None
+_writer: Writer | None = None
 
 
 def open_database(url: str) -> None:
@@ -183,13 +41,13 @@ def open_database(url: str) -> None:
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
-        database.initialize(Sqlite(str(path), is_writing=lambda: _writer_state.inside))
+        database.initialize(Sqlite(str(path), is_writing=lambda: state.inside))
     elif url.startswith("postgresql://"):
         database.initialize(_postgresql(url))
     else:
         kind = repr(url.split(":", maxsplit=1)[0])
         raise ConfigInvalid(Sentence("storage.database: %(url)s is not supported; use sqlite:///PATH or postgresql://…", url=kind))
-    _writer = _Writer(database.obj)
+    _writer = Writer(database.obj)
     _writer.start()
 
 
@@ -269,8 +127,8 @@ def log_failure(logger: logging.Logger, error: Exception, message: str, *args: A
 
 def submit(fn: Callable[[], T]) -> "Future[T]":
     """Like `write`, without waiting: the future is resolved after the commit."""
-    job = _Job(fn)
-    if _writer_state.inside:
+    job = Job(fn)
+    if state.inside:
         try:
             job.future.set_result(write(fn))
         except BaseException as error:  # noqa: BLE001  raised by the future
@@ -282,12 +140,12 @@ def submit(fn: Callable[[], T]) -> "Future[T]":
 
 def write(fn: Callable[[], T]) -> T:
     """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write."""
-    if _writer_state.inside:
+    if state.inside:
         return fn()
     return submit(fn).result()
 
 
-def _running_writer() -> _Writer:
+def _running_writer() -> Writer:
     if _writer is None:
         raise RuntimeError("the database is closed")
     return _writer
@@ -303,16 +161,16 @@ def always_write(fn: Callable[[], Any]) -> None:
     _current_job("in_any_case").unconditional.append(fn)
 
 
-def _current_job(verb: str) -> _Job:
-    if _writer_state.job is None:
+def _current_job(verb: str) -> Job:
+    if state.job is None:
         raise RuntimeError(f"{verb} must be called inside db.write")
-    return _writer_state.job
+    return state.job
 
 
 def snapshot() -> AbstractContextManager[None]:
     """Inside the block, all reads of this thread see the same state of the database."""
-    state: AbstractContextManager[None] = nullcontext() if _writer_state.inside else database.obj.snapshot()
-    return state
+    one: AbstractContextManager[None] = nullcontext() if state.inside else database.obj.snapshot()
+    return one
 
 
 def deadline(seconds: float) -> AbstractContextManager[None]:

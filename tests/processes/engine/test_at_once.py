@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core.database import db
+from appliance.core.database import db, writers
 from appliance.core.errors import NotFound, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.processes import RunAtOnce, Waiter
@@ -38,7 +38,7 @@ def counted_commits() -> Iterator[list[int]]:
     count, write = [0], db.write
 
     def count_write(fn: Callable[[], Any]) -> Any:
-        count[0] += not db._writer_state.inside
+        count[0] += not writers.state.inside
         return write(fn)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from appliance.core import clock
-from appliance.core.database import db
+from appliance.core.database import db, writers
 from appliance.processes.engine import store
 from appliance.processes.host import journal
 from tests.processes.world import Bell, World, code, rule, wait_until
@@ -32,7 +32,7 @@ def power_cut(number: int, when: When) -> Iterator[None]:
     numbers = itertools.count(1)
 
     def write_until_dark(fn: Callable[[], Any]) -> Any:
-        if db._writer_state.inside:
+        if writers.state.inside:
             return write(fn)
         position = next(numbers)
         if position == number and when == "before":
@@ -61,7 +61,7 @@ def cut_after_first_mark() -> Iterator[None]:
 
     def write_until_dark(fn: Callable[[], Any]) -> Any:
         result = write(fn)
-        if wrote.is_set() and not db._writer_state.inside:
+        if wrote.is_set() and not writers.state.inside:
             raise PowerCut
         return result
 
