@@ -19,6 +19,7 @@ from tests.checking import check_types_once
 from tests.compiling import compile_once
 from tests.hashing import hash_cheaply
 from tests.reading import read_once
+from tests.repeated_writes import check_repeatable, repeat_writes, unrepeated
 from tests.spreading import LONG, Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.opening import migrated
@@ -54,10 +55,13 @@ def pytest_collection_finish() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the long matrices completely (CONTRIBUTING.md)")
     parser.addoption("--seed", help="selects the part of the matrices that a run without --all tests (default: the commit)")
+    parser.addoption("--repeat-writes", action="store_true", help="run each function of db.write twice (docs/testing.md)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.option.seed = config.option.seed or matrices.commit()  # the processes of a run get it from the first
+    if config.option.repeat_writes:
+        repeat_writes()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -85,6 +89,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _is_live(item: pytest.Item) -> bool:
     return "running" in getattr(item, "fixturenames", ())
+
+
+@pytest.fixture(autouse=True)
+def repeatable_writes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--repeat-writes`, a test fails when a function of `db.write` was not repeatable; see the marker `writes_once`."""
+    if request.node.get_closest_marker("writes_once"):
+        with unrepeated():
+            yield
+        return
+    yield
+    check_repeatable()
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ def test_a_write_is_answered_after_its_commit(database: Path) -> None:
     assert committed(database) == ["one"]
 
 
+@pytest.mark.writes_once(reason="the function notes what it sees")
 def test_functions_that_wait_together_share_a_commit(database: Path) -> None:
     seen: list[tuple[list[Any], int]] = []
 

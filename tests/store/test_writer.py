@@ -136,6 +136,7 @@ def test_a_value_that_the_driver_refuses_undoes_its_own_function_only(store: str
 
 
 @on_server
+@pytest.mark.writes_once(reason="counts round trips")
 def test_savepoints_cost_no_round_trip(server: str) -> None:
     sent: list[str] = []
     hook = db.database.obj.query_hooks

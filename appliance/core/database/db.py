@@ -126,7 +126,7 @@ def log_failure(logger: logging.Logger, error: Exception, message: str, *args: A
 
 
 def submit(fn: Callable[[], T]) -> "Future[T]":
-    """Like `write`, without waiting: the future is resolved after the commit."""
+    """Like `write`, without waiting: the future is resolved after the commit.  `fn` must be repeatable, as there."""
     job = Job(fn)
     if state.inside:
         try:
@@ -139,7 +139,11 @@ def submit(fn: Callable[[], T]) -> "Future[T]":
 
 
 def write(fn: Callable[[], T]) -> T:
-    """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write."""
+    """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write.
+
+    `fn` must be repeatable, because a transaction that fails can be run again from its start: it computes from values that it
+    does not change, returns its results, and has effects outside the database only by `after_commit`.
+    """
     if state.inside:
         return fn()
     return submit(fn).result()

@@ -132,7 +132,10 @@ class Writer(threading.Thread):
 
 
 def run_in_savepoint(db: Any, job: Job, *, alone: bool) -> None:
-    """Run a job, inside a savepoint unless it is `alone` in its transaction; its result or error is in the job afterwards."""
+    """Run a job, inside a savepoint unless it is `alone` in its transaction; its result or error is in the job afterwards.
+
+    `tests/repeated_writes.py` replaces it in order to run each job twice.
+    """
     point = None if alone else db.set_savepoint()
     state.job = job
     try:
