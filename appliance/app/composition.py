@@ -3,13 +3,12 @@
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.api import answer_routes
-from appliance.connectors.development import Watch
 from appliance.connectors.egress import Egress
-from appliance.connectors.registry import CONNECTORS
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -18,28 +17,14 @@ from appliance.core.database.changes import read_state
 from appliance.core.database.presence import Presence
 from appliance.core.events import hub
 from appliance.core.interface import ui_folder
-from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Rest, Scheduler
+from appliance.core.scheduling import PeriodicJob, Scheduler
 from appliance.core.scope import TenantScope
-from appliance.datapool import StorageUsage
-from appliance.documents import delete_expired_uploads, delete_overdue
-from appliance.documents.contents import build_text_tasks
-from appliance.documents.reviews import reviews
-from appliance.governance import budgets
-from appliance.governance.approvals import (
-    ApprovalClosed,
-    EmailDependencies,
-    Notices,
-    expire_due,
-    set_console_address,
-)
+from appliance.governance.approvals import ApprovalClosed, set_console_address
 from appliance.governance.kill_switches import switched_off_tenants
 from appliance.llm import ProfileCreated
 from appliance.mcp import McpEdge, make_edge
-from appliance.monitor import Deliverer, check_space, rollup
-from appliance.monitor import logs as log_lines
-from appliance.monitor.alerts import evaluate_all, next_due, send_due
+from appliance.monitor import Deliverer
 from appliance.processes import ProcessFlow
-from appliance.processes.engine import caching, suspension
 from appliance.sandbox import Pool
 from appliance.sites import build_sites
 from appliance.sites.front import (
@@ -54,14 +39,12 @@ from appliance.sites.front import (
 from appliance.sites.sign_in import build_gate
 from appliance.sites.webapps import CertificatePermission, SmokeProbe, custom_hosts
 from appliance.solutions import SolutionServices as SolutionTools
-from appliance.solutions import apply_solution, delete_expired, order_system_url, starter_solution
+from appliance.solutions import apply_solution, order_system_url, starter_solution
 from appliance.tenants import set_custom_hosts
 from appliance.web import App, DeferredApp, Services
 from appliance.webapps.certificates import Worker, certificate_tasks
 from appliance.webapps.domains import service as domains
-from appliance.webapps.files import Compression
 
-from .authority import authority_upkeep
 from .building import make_domains, make_mechanisms, make_services
 from .gauges import add_gauges
 from .parts import (
@@ -71,6 +54,7 @@ from .parts import (
 from .sandboxes import make_pool
 from .telemetry import Telemetry
 from .tools import add_tools
+from .upkeep import own_upkeep, shared_upkeep
 
 
 @dataclass
@@ -88,14 +72,15 @@ class Appliance:
     ready: bool = False
 
     def start(self) -> None:
-        """Start the sandbox, then the workers and periodic jobs."""
+        """Start the sandbox, then the workers, unless `server.run_workers` is off, and the periodic jobs of this process."""
         self.telemetry.start()
         self.services.sandbox.start()
         self.services.processes.start(self.scheduler)
-        self.services.agents.runs.start(self.scheduler)
         for each in self.upkeep:
             each.start(self.scheduler)
-        self.deliverer.start(self.scheduler)
+        if self.config.server.run_workers:
+            self.services.agents.runs.start(self.scheduler)
+            self.deliverer.start(self.scheduler)
         self.services.sandbox.prepare_runtimes()
         self.ready = True
 
@@ -150,12 +135,11 @@ def _connect(config: Config, sandbox: Pool) -> Appliance:
     services = make_services(config, mechanisms, parts)
     add_tools(services, parts.governor, parts.actions)
     add_gauges(services)
-    blobs, formats = mechanisms.blobs, mechanisms.formats
     return Appliance(
         config=config, services=services, presence=mechanisms.presence,
-        upkeep=[*_upkeep(services), *authority_upkeep(config), *build_text_tasks(blobs, formats), services.backups],
+        upkeep=[*own_upkeep(services), *(shared_upkeep(services, mechanisms.formats) if config.server.run_workers else ())],
         deliverer=Deliverer(mechanisms.egress, mechanisms.sealer, switched_off_tenants),
-        withdraw=(formats.stop, *_listen(config, parts.processes, parts.custom_domains), parts.agents.listen()),
+        withdraw=(mechanisms.formats.stop, *_listen(config, parts.processes, parts.custom_domains), parts.agents.listen()),
         telemetry=Telemetry(config, mechanisms.presence.instance),
     )  # fmt: skip
 
@@ -175,58 +159,6 @@ def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
     """Apply the starter solution to a new tenant, with this appliance's demo endpoint as the order system."""
     solution = starter_solution(order_system_url(config))
     apply_solution(scope, SolutionTools(None, make_integrations(config, sealer)), solution)
-
-
-def _upkeep(services: Services) -> list[PeriodicJob]:
-    """The periodic jobs of every process, such as closing calls of dead processes and deleting expired data."""
-    queue, executor, templates = services.queue, services.governance.executor, services.sandbox.templates
-    settings, checker = services.config.approvals, services.webapps.domains.checker
-    deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
-    requests, key_traffic = services.webapps.requests, services.monitor.key_traffic
-    email = EmailDependencies(executor, services.integrations, services.languages)
-    notices = Notices(email, settings.email_integration, settings.letter_seconds)
-    return [
-        *_reloading(services),
-        PeriodicJob("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
-        PeriodicJob("public-deliveries", 1.0, deliveries.flush, rest=Rest(has_work=deliveries.has_counts)),
-        PeriodicJob("domains", 2.0, checker.check_due, LONG, rest=Rest(next_due=checker.next_due)),
-        PeriodicJob("step-cache", 60.0, caching.purge),
-        PeriodicJob("retention", 3600.0, lambda: delete_expired(services.config), SLOW),
-        PeriodicJob("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files), SLOW),
-        PeriodicJob("quarantine", 300.0, lambda: services.documents.files.scan_again(services.config.data), LONG),
-        PeriodicJob("uploads", 3600.0, delete_expired_uploads, SLOW),
-        PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
-        PeriodicJob("reviews", 60.0, reviews.expire_reviews),
-        PeriodicJob("governed-use", 3600.0, budgets.purge, SLOW),
-        PeriodicJob("approvals", 10.0, expire_due),
-        PeriodicJob("approval-notices", 2.0, notices.send_due, LONG, rest=Rest(next_due=notices.next_due)),
-        PeriodicJob("sums", 60.0, rollup.roll_up, SLOW),
-        PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
-        PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
-        PeriodicJob("datapool-storage", 60.0, StorageUsage().update, SLOW),
-        PeriodicJob("log-words", 60.0, log_lines.index_older, SLOW),
-        PeriodicJob("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts), SLOW),
-        PeriodicJob("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier), LONG, rest=Rest(next_due=next_due)),
-        PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),
-        Compression(services.webapps.apps, services.blobs),
-        PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),
-        PeriodicJob("requests", 2.0, requests.flush, rest=Rest(has_work=requests.has_requests)),
-        PeriodicJob("key-traffic", 2.0, key_traffic.flush, rest=Rest(has_work=key_traffic.has_requests)),
-        PeriodicJob("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use()), SLOW),
-    ]
-
-
-def _reloading(services: Services) -> list[PeriodicJob]:
-    """A job that reloads changed connectors, if `connectors.reload` is on (for development)."""
-    if not services.config.connectors.reload:
-        return []
-    watch = Watch(services.config.data / CONNECTORS)
-
-    def look() -> None:
-        if (registry := watch.changed()) is not None:
-            services.integrations.registry = registry
-
-    return [PeriodicJob("connectors", 1.0, look, LONG)]
 
 
 def make_front(appliance: Appliance, mcp: McpEdge, *, pages_soon: bool = False) -> Front:
@@ -255,8 +187,13 @@ def _build_pages(appliance: Appliance) -> App:
     return build_pages(appliance.config, appliance.services)
 
 
-async def run_server(appliance: Appliance, shutdown: Callable[[], Any], *, pages_soon: bool = False) -> None:
-    """Serve until the coroutine function `shutdown` returns; for `pages_soon` see `make_front`."""
+async def run_server(
+    appliance: Appliance, shutdown: Callable[[], Any], *, hurry: asyncio.Event | None = None, pages_soon: bool = False
+) -> None:
+    """Serve until the coroutine function `shutdown` returns and `server.drain_seconds` are over, or `hurry` is set.
+
+    For `pages_soon` see `make_front`.
+    """
     config = build_server_config(appliance.config, appliance.services.webapps.certificates)
     mcp = make_edge(appliance.services)
     front = make_front(appliance, mcp, pages_soon=pages_soon)
@@ -266,6 +203,10 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any], *, pages
 
     async def stop() -> None:
         await shutdown()
+        front.begin_drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(appliance.config.server.drain_seconds):
+                await (hurry or asyncio.Event()).wait()
         front.end_streams()
         worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
@@ -279,7 +220,10 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any], *, pages
 
 
 def serve_forever(config: Config, sandbox: Pool, announce: Callable[[], None]) -> None:
-    """Run `gos serve`: start, serve until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
+    """Run `gos serve`: start, serve until SIGTERM or SIGINT, stop cleanly; a second signal ends `server.drain_seconds`.
+
+    `announce` is called when it is ready.
+    """
     appliance = build(config, sandbox)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -289,9 +233,13 @@ def serve_forever(config: Config, sandbox: Pool, announce: Callable[[], None]) -
 
 
 async def _serve(appliance: Appliance, announce: Callable[[], None]) -> None:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def request_stop() -> None:
+        (hurry if stop.is_set() else stop).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, request_stop)
     await asyncio.to_thread(appliance.start)
     announce()
-    await run_server(appliance, stop.wait, pages_soon=True)
+    await run_server(appliance, stop.wait, hurry=hurry, pages_soon=True)

@@ -7,12 +7,13 @@ from appliance.sandbox import Pool, Settings
 
 
 def make_pool(config: Config) -> Pool:
-    """The sandbox as configured, not started."""
-    own = config.sandbox
+    """The sandbox as configured, not started. Without workers, only drafts are checked and tested in it, in one process that
+    runs while it is needed."""
+    own, runs_executions = config.sandbox, config.server.run_workers
     return Pool(
         Settings(
-            own.processes, own.slots, runtimes_folder(config), own.queue_seconds,
-            first_user=own.first_user, templates=config.data / "templates",
+            own.processes if runs_executions else 1, own.slots, runtimes_folder(config), own.queue_seconds,
+            first_user=own.first_user, templates=config.data / "templates", starts_on_demand=not runs_executions,
         )
     )  # fmt: skip
 

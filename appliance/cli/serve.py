@@ -1,4 +1,4 @@
-"""`gos serve` and `gos worker`: run the appliance, or a further worker process."""
+"""`gos serve` and `gos worker`: run the appliance, its edges alone, or a further worker process."""
 
 import argparse
 import errno
@@ -19,13 +19,17 @@ def add_commands(commands: Any) -> None:
     serve = commands.add_parser("serve", help="run the appliance: edges, queue and workers in one process")
     serve.add_argument("--host", help="address to listen on")
     serve.add_argument("--port", type=int, help="port to listen on")
+    serve.add_argument(
+        "--no-workers", action="store_false", default=None, dest="run_workers",
+        help="only answer requests; `gos worker` processes run executions, timers and upkeep",
+    )  # fmt: skip
     serve.set_defaults(run=run_serve)
     worker = commands.add_parser("worker", help="run a further process that works on the queue, without edges")
     worker.set_defaults(run=run_worker)
 
 
 def run_serve(args: argparse.Namespace) -> int:
-    args.flags = {"server.host": args.host, "server.port": args.port}
+    args.flags = {"server.host": args.host, "server.port": args.port, "server.run_workers": args.run_workers}
     config: Config = args.load()
     for port in (config.server.port, config.tls.http_port):
         if port:
@@ -37,7 +41,7 @@ def run_serve(args: argparse.Namespace) -> int:
 
 
 def load_appliance(config: Config) -> tuple[ModuleType, Any]:
-    """Import the composition root, while the processes of the sandbox start; returns both.
+    """Import the composition root, while the processes of the sandbox start, if this one runs executions; returns both.
 
     Garbage collection is off until `keep_loaded`: this loads nearly all modules, and scanning them repeatedly would take a fifth
     of the start.
@@ -84,6 +88,7 @@ def announce(config: Config) -> None:
 
 
 def run_worker(args: argparse.Namespace) -> int:
+    args.flags = {"server.run_workers": True}
     config: Config = args.load()
     logs.configure_logs(config.logs.level, config.logs.format)
     composition, sandbox = load_appliance(config)

@@ -69,11 +69,11 @@ class Waiter:
 
 
 class FastLane:
-    """Runs executions whose callers wait, `most` at a time: in threads of its own, or in the caller's.  Thread-safe."""
+    """Runs executions whose callers wait, `most` at a time (0: none): in threads of its own, or in the caller's.  Thread-safe."""
 
     def __init__(self, runner: Runner, shares: FairShare, most: int) -> None:
         self._runner, self._shares = runner, shares
-        self._threads = pools.open_pool(pools.FAST, most)
+        self._threads = pools.open_pool(pools.FAST, max(1, most))
         self._slots = threading.BoundedSemaphore(most)
 
     def take(self) -> bool:

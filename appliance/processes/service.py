@@ -94,7 +94,7 @@ class ProcessFlow:
         self._end_watch = EndWatch()
         self.runner = Runner(config, presence, tools, self._timers)
         self._fair_queue = FairShare(config.queue.workers)
-        self._fast = FastLane(self.runner, self._fair_queue, config.queue.workers)
+        self._fast = FastLane(self.runner, self._fair_queue, self._most_at_once())
         self.intake = Intake(self.runner, self._fair_queue, queue, self._draining)
         self._sweeper = Sweeper(self.runner.orphans, self.runner.jumps, config.queue.sweep_ms, self.intake, queue)
         queue.declare(WAKE, self.intake.handle_message)
@@ -104,16 +104,21 @@ class ProcessFlow:
         self.triggers = Triggers(pool, queue, TriggerDependencies(self._load, self._enqueue, open_secret, ports.polls))
 
     def start(self, scheduler: Scheduler) -> None:
-        """Start the timers, the sweeper and the queue's workers."""
+        """Start what this process needs for its own callers, and with `server.run_workers` the sweeper and the queue's workers.
+
+        The timers of a process without workers only queue what was planned or answered here when it is due.
+        """
         self._unsubscribe = hub.subscribe(suspension.ExecutionAnswered, self._wake_answered)
-        self.runner.start(scheduler)
         self.runner.jumps.now_ms()  # before looking for due work: the clock may have been set while the appliance was down
         self._timers.start(scheduler)
         self._deadlines.start(scheduler)
         self._end_watch.start(scheduler)
-        self._sweeper.start(scheduler)
-        self.triggers.start(scheduler)
-        self.queue.start(self.config.queue.workers, scheduler)
+        self.triggers.changes.start()
+        if self.config.server.run_workers:
+            self.runner.start(scheduler)
+            self._sweeper.start(scheduler)
+            self.triggers.clockwork.start(scheduler)
+            self.queue.start(self.config.queue.workers, scheduler)
 
     def stop(self, timeout: float) -> None:
         """Accept no new work and let executions in progress finish; the next start resumes those that take longer.
@@ -369,7 +374,11 @@ class ProcessFlow:
 
     def queue_state(self, scope: TenantScope) -> dict[str, int]:
         """See `backlog.queue_state`."""
-        return backlog.queue_state(scope, self.config.queue.workers)
+        return backlog.queue_state(scope, self._most_at_once())
+
+    def _most_at_once(self) -> int:
+        """How many executions this process runs at once; 0 without workers."""
+        return self.config.queue.workers if self.config.server.run_workers else 0
 
 
 def _log_lost(future: "Future[None]") -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from appliance.core import clock
+from appliance.sandbox.pool.lane import Lane
 from appliance.testing.running import Running, make_config, start
 
 
@@ -44,6 +45,7 @@ def test_without_any_process_it_is_not_ready(live: Running) -> None:
     seen: list[int] = []
     with live.api("acme") as client:
         assert client.get("/readyz").status_code == 200
+        assert isinstance(pool._code, Lane)
         # As it is between the death of the last one and the start of the next.
         with pool._code._lock:
             processes, pool._code._processes = pool._code._processes, []

@@ -11,6 +11,7 @@ from appliance.cli import main, serve
 from appliance.core import logs
 from appliance.core.database import db
 from appliance.sandbox import Pool
+from appliance.sandbox.pool.lane import Lane
 from appliance.testing.running import make_config
 
 
@@ -29,6 +30,7 @@ def test_a_start_without_sandboxes_is_not_reported_as_a_bug(
     """As on a machine that is busy with other things."""
 
     def start(pool: Pool) -> None:
+        assert isinstance(pool._code, Lane)
         pool._code.start(0)
 
     monkeypatch.setattr(Pool, "start", start)

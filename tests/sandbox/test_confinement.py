@@ -58,7 +58,9 @@ def test_each_process_is_a_user_of_its_own_or_else_not_root(pool: Pool) -> None:
         return
     assert len(set(users)) == len(numbers)
     assert all(FIRST_USER <= user < FIRST_USER + USERS for user in users)
-    assert pool.protections().user in users
+    protections = pool.protections()
+    assert protections is not None
+    assert protections.user in users
 
 
 def test_the_kernel_refuses_it_further_processes_and_would_end_it_first(pool: Pool) -> None:
@@ -151,10 +153,12 @@ def test_root_can_be_kept_where_no_other_user_exists(prepared: None, make_progra
     created_pool.start()
     try:
         assert created_pool.run(make_program("export default () => 1"), {}).output == 1
-        assert created_pool.protections().user is None
+        protections = created_pool.protections()
+        assert protections is not None
+        assert protections.user is None
         (number,) = created_pool.process_ids()
         assert {status["CapEff"] for status in statuses(number)} == {"0" * 16}
-        user_lines = [holds for holds, text in created_pool.protections().lines() if text.startswith("user:")]
+        user_lines = [holds for holds, text in protections.lines() if text.startswith("user:")]
         assert user_lines == [not AS_ROOT]
     finally:
         created_pool.stop()

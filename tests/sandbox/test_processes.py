@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from appliance.sandbox import Limits, Pool, Program, Settings
+from appliance.sandbox.pool.lane import Lane
 from tests.sandbox.paused_steps import CALLING, RunningStep, StoppingHost, until
 
 Make = Callable[..., Program]
@@ -117,6 +118,7 @@ def test_work_is_spread_over_the_processes(pool: Pool, make_program: Make) -> No
     running = [RunningStep(pool, step) for _ in range(4)]
     for each in running:
         each.host.called.wait(10)
+    assert isinstance(pool._code, Lane)
     free = [len(process.free) for process in pool._code._processes]
     for each in running:
         each.finish()

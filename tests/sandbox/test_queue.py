@@ -174,7 +174,7 @@ def test_an_observer_is_notified_of_waits_and_replacements(prepared: None, make_
 
 def make_lane(pool: Pool, **bounds: Any) -> Lane:
     """A lane of one process whose memory is looked at all the time."""
-    lane = Lane("code", pool._code._settings, 1, 2, Bounds(watch_seconds=0.05, **bounds))
+    lane = Lane("code", pool._lanes._code_lane()._settings, 1, 2, Bounds(watch_seconds=0.05, **bounds))
     lane.start()
     return lane
 

@@ -106,9 +106,12 @@ class SandboxView(View):
     restarts: Annotated[int, Field(description="How many processes were replaced since the appliance started.")]
     restart_reasons: Annotated[dict[str, int], Field(description="The number of replaced processes for each reason.")]
     confined: Annotated[int, Field(description="How many of the running processes are confined by seccomp.")]
-    protections: Annotated[
-        list[ProtectionView], Field(description="The protections of the host that confine the processes, active or not.")
-    ]
+    protections: Annotated[list[ProtectionView], Field(description=(
+        "The protections of the host that confine the processes, active or not; empty while none runs."
+    ))]
+    starts_on_demand: Annotated[bool, Field(description=(
+        "True in `gos serve --no-workers`: a process starts when a draft is to be checked or tested, and ends when it is idle."
+    ))]
     runtimes: Annotated[list[RuntimeView], Field(description="The runtimes that may be prepared in the background.")]
 
 
@@ -122,7 +125,9 @@ class QueueView(View):
     in_flight: Annotated[int, Field(description="How many executions are running or being cancelled.")]
     waiting: Annotated[int, Field(description="How many executions wait for a person, a time, an event or another execution.")]
     scheduled: Annotated[int, Field(description="How many executions are to start at a later time.")]
-    workers: Annotated[int, Field(description="How many executions each process of the appliance runs at once.")]
+    workers: Annotated[int, Field(description=(
+        "How many executions the process that answers runs at once; 0 in `gos serve --no-workers`, beside which others run them."
+    ))]
     lag_ms: Annotated[
         float | None, Field(description="Milliseconds by which the workers are behind: the age of the first queued execution.")
     ] = None

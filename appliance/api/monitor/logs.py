@@ -169,10 +169,12 @@ def get_queues(call: Call) -> QueueView:
     The queue with its depth, oldest age and lag, and executions in flight, waiting and scheduled.
     """
     pool = call.services.sandbox
-    protections = [ProtectionView(holds=holds, text=text) for holds, text in pool.protections().lines()]
+    confined = pool.protections()
+    protections = [ProtectionView(holds=holds, text=text) for holds, text in confined.lines()] if confined is not None else []
     runtimes = [RuntimeView(name=each.name, state=each.state, message=each.describe()) for each in pool.runtimes()]
     sandbox = SandboxView(
-        **pool.health(), restart_reasons=dict(pool.restarts()), protections=protections, runtimes=runtimes
+        **pool.health(), restart_reasons=dict(pool.restarts()), protections=protections, runtimes=runtimes,
+        starts_on_demand=pool.settings.starts_on_demand,
     )  # fmt: skip
     return QueueView(**call.services.processes.queue_state(call.scope), sandbox=sandbox)
 

@@ -44,6 +44,8 @@ from .sections import (
 
 __all__ = ["Config", "Domains", "environment", "load_config", "sections", "setting_names"]
 
+LONGEST_DRAIN_SECONDS = 600
+
 
 @dataclass(frozen=True)
 class Config:
@@ -293,6 +295,13 @@ def _check(config: Config) -> None:
     if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
         raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must be set to PEM files")
     _check_networks("server.trusted_proxies", config.server.trusted_proxies)
+    if not 0 <= config.server.drain_seconds <= LONGEST_DRAIN_SECONDS:
+        raise ConfigInvalid(
+            Sentence(
+                "server.drain_seconds is %(seconds)s; it must be from 0 to %(most)s",
+                seconds=config.server.drain_seconds, most=LONGEST_DRAIN_SECONDS,
+            )
+        )  # fmt: skip
     _check_networks("metrics.allow", config.metrics.allow)
     if config.metrics.token and (config.metrics.token_file or not re.fullmatch(r"[!-~]{16,}", config.metrics.token)):
         raise ConfigInvalid(

@@ -30,6 +30,16 @@ class Server:
         [], "Networks (CIDR) of proxies whose X-Forwarded-For, -Proto and -Host headers are trusted."
     )
     max_in_flight: int = setting(256, "Maximum number of concurrent requests; further ones get 503 with Retry-After.")
+    run_workers: bool = setting(
+        True,
+        "true: `gos serve` also runs executions, timers and upkeep. false: it only answers requests, as with --no-workers, and "
+        "needs `gos worker` processes beside it. `gos worker` ignores this.",
+    )
+    drain_seconds: int = setting(
+        0,
+        "How long `gos serve`, once told to stop, still accepts requests while /readyz answers 503 `stopping`; then it closes its "
+        "port. Behind a load balancer that checks /readyz: the time until it notices, such as 10. At most 600.",
+    )
     shutdown_seconds: int = setting(20, "How long a shutdown waits for requests and steps in progress.")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.queue import TaskQueue
-from appliance.core.scheduling import Scheduler
 from appliance.core.scope import TenantScope
 from appliance.monitor import delete_older
 from appliance.processes.definitions.nodes import Trigger
@@ -47,10 +46,6 @@ class Triggers:
         self.changes = ChangeListener(self.firings)
         self.clockwork = TriggerTicker(self.firings, self._wake, self.polls.start_poll)
         queue.declare(FIRE, self.firings.perform)
-
-    def start(self, scheduler: Scheduler) -> None:
-        self.changes.start()
-        self.clockwork.start(scheduler)
 
     def stop(self) -> None:
         self.clockwork.stop()

@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 2.0
 
 
+IDLE_HEALTH = dict.fromkeys(("processes", "slots", "busy", "restarts", "queued", "oldest_wait_ms", "confined"), 0)
+"""The health of a lane without processes."""
+
+
 class Busy(Exception):
     """No slot became free in time, or too many requests are waiting already."""
 

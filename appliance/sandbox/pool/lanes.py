@@ -38,6 +38,7 @@ class Settings:
     - `first_user`: the first of the 400 user ids that processes take when started as root (0: they stay root)
     - `templates`: the folder for templates of former versions (None: they are not kept), whose processes end after
       `former_idle_seconds` without use
+    - `starts_on_demand`: processes for code start when first needed and end after `code_idle_seconds` without use
     """
 
     processes: int = 2
@@ -49,10 +50,12 @@ class Settings:
     first_user: int = FIRST_USER
     templates: Path | None = None
     former_idle_seconds: float = 60.0
+    starts_on_demand: bool = False
+    code_idle_seconds: float = 180.0
 
 
 class Lanes:
-    """All lanes; only the one for code is started before it is needed."""
+    """All lanes; only the one for code may be started before it is needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -60,7 +63,8 @@ class Lanes:
         self.templates = Templates(settings.templates, self._verified(runtimes.TEMPLATE))
         self._observer: Observer = NullObserver()
         self._bounds = Bounds(settings.queue_places, settings.idle_mb << 20)
-        self.code = self._lane("code", settings.processes, settings.slots, self._code_settings())
+        on_demand = OccasionalLane(lambda: self._observed(self._code_lane()), settings.code_idle_seconds)
+        self.code: AnyLane = on_demand if settings.starts_on_demand else self._code_lane()
         self.former = FormerLanes(self.templates, self._former_lane, settings.former_idle_seconds)
         # A decision blocks its whole process while it runs, so decisions have their own, started when first needed.
         self.decisions = self._lane("decisions", 1, 1, {"address_space": DECISION_ADDRESS_SPACE})
@@ -80,7 +84,8 @@ class Lanes:
     def observe(self, observer: Observer) -> None:
         self._observer = observer
         for lane in (self.code, self.decisions):
-            lane.observer = observer
+            if isinstance(lane, Lane):
+                lane.observer = observer
 
     def stop(self) -> None:
         for lane in (self.code, self.former, self.decisions, self.types, self.php, self.schemas):
@@ -89,6 +94,9 @@ class Lanes:
     def _lane(self, role: str, count: int, slots: int, facts: dict[str, Any], name: str = "") -> Lane:
         settings = {"role": role, "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user, **facts}
         return Lane(name or role, settings, count, slots, self._bounds)
+
+    def _code_lane(self) -> Lane:
+        return self._lane("code", self._settings.processes, self._settings.slots, self._code_settings())
 
     def _former_lane(self, template: Template) -> Lane:
         slots = self._settings.slots

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from appliance.sandbox.observer import Reason
-from appliance.sandbox.pool.lane import Lane
+from appliance.sandbox.pool.lane import IDLE_HEALTH, Lane
 from appliance.sandbox.pool.process import Process, Slot
+from appliance.sandbox.pool.protections import Protections
 
 
 class OccasionalLane:
@@ -23,6 +25,7 @@ class OccasionalLane:
         self._used = 0.0
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._restarts: Counter[Reason] = Counter()  # of lanes that have been stopped
 
     @contextmanager
     def slot(self, timeout: float, namespace: str = "") -> Iterator[Slot]:
@@ -54,18 +57,39 @@ class OccasionalLane:
                     self._lane = None
                     break
         lane.stop()
+        with self._lock:
+            self._restarts.update(lane.restarts())
 
     def condemn(self, process: Process, reason: Reason = "lost") -> None:
-        with self._lock:
-            lane = self._lane
+        lane = self._current()
         if lane is not None:
             lane.condemn(process, reason)
 
     def process_ids(self) -> list[int]:
         """The ids of the running processes; empty while the lane is stopped."""
-        with self._lock:
-            lane = self._lane
+        lane = self._current()
         return lane.process_ids() if lane is not None else []
+
+    def protections(self) -> list[Protections]:
+        """The protections of each process; empty while the lane is stopped."""
+        lane = self._current()
+        return lane.protections() if lane is not None else []
+
+    def restarts(self) -> dict[Reason, int]:
+        """How many processes were ended and replaced, by reason."""
+        with self._lock:
+            lane, before = self._lane, Counter(self._restarts)
+        return dict(before + Counter(lane.restarts() if lane is not None else {}))
+
+    def health(self) -> dict[str, int]:
+        """As `Lane.health`, with zeros while the lane is stopped."""
+        lane = self._current()
+        health = lane.health() if lane is not None else IDLE_HEALTH
+        return health | {"restarts": sum(self.restarts().values())}
+
+    def _current(self) -> Lane | None:
+        with self._lock:
+            return self._lane
 
     def stop(self) -> None:
         self._stopping.set()

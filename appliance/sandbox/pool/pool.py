@@ -15,6 +15,7 @@ from appliance.sandbox.evaluation.schema_checks import SchemaChecker
 from appliance.sandbox.observer import NullObserver, Observer, Reason
 from appliance.sandbox.outcome import Evaluated, Failure, Outcome, Problem, Snapshot
 from appliance.sandbox.pool.conversation import Conversation, Lost, Overdue
+from appliance.sandbox.pool.lane import Lane
 from appliance.sandbox.pool.lanes import AnyLane, Lanes, Settings
 from appliance.sandbox.pool.outcomes import (
     REFUSALS,
@@ -73,16 +74,18 @@ class Pool:
         self._observer: Observer = NullObserver()
 
     def begin(self) -> None:
-        """Start the processes without waiting for them, beside whatever comes before `start`."""
-        self._code.begin()
+        """Start the processes without waiting for them, beside whatever comes before `start`; not those on demand."""
+        if isinstance(self._code, Lane):
+            self._code.begin()
 
     def start(self) -> None:
-        """Start the processes and wait until they are ready; raises StartFailed.
+        """Start the processes, unless they start on demand, and wait until they are ready; raises StartFailed.
 
         From then on, values that take long to check against their JSON Schema are checked in the sandbox.
         """
-        self.templates.store_current()
-        self._code.start()
+        if isinstance(self._code, Lane):
+            self.templates.store_current()
+            self._code.start()
         json_schema.register_worker(self.schemas)
 
     def stop(self) -> None:
@@ -103,8 +106,9 @@ class Pool:
         return self._code.health()
 
     def is_alive(self) -> bool:
-        """Whether at least one process for code is running; while one is replaced, the others take over its work."""
-        return self._code.health()["processes"] > 0
+        """Whether at least one process for code is running, or will be started on demand; while one is replaced, the others take
+        over its work."""
+        return self.settings.starts_on_demand or self._code.health()["processes"] > 0
 
     def restarts(self) -> dict[Reason, int]:
         """How many processes for code were ended and replaced, by reason."""
@@ -115,9 +119,10 @@ class Pool:
         self._observer = observer
         self._lanes.observe(observer)
 
-    def protections(self) -> Protections:
-        """The protections that all processes for code have: of each protection, the weakest among them."""
-        return weakest(self._code.protections())
+    def protections(self) -> Protections | None:
+        """The protections that all processes for code have: of each protection, the weakest among them. None without a process."""
+        each = self._code.protections()
+        return weakest(each) if each else None
 
     def process_ids(self) -> list[int]:
         """The operating system's ids of the processes for code."""

@@ -46,8 +46,6 @@ class Protections:
 
 def weakest(protections: Sequence[Protections]) -> Protections:
     """The protections that all of these processes have."""
-    if not protections:
-        return Protections()
     users = [each.user for each in protections]
     return Protections(
         seccomp=all(each.seccomp for each in protections),

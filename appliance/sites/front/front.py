@@ -24,7 +24,10 @@ from .places import Origin, RequestSlot, RequestSlots
 log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
-_DETAILS = {"storage_full": "the disk is full or failing: writes are refused, reads continue; free some space"}
+_DETAILS = {
+    "storage_full": "the disk is full or failing: writes are refused, reads continue; free some space",
+    "stopping": "this process stops soon; it still answers, but send new requests to another",
+}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -42,7 +45,7 @@ AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "dem
 class Readiness:
     """Whether requests can be served, and the state of each runtime that is not ready (`preparing` or `failed`)."""
 
-    status: Literal["ok", "starting", "storage_full"]
+    status: Literal["ok", "starting", "storage_full", "stopping"]
     runtimes: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
@@ -63,6 +66,7 @@ class Front:
         self._readiness = readiness
         self._trusted = Networks(config.server.trusted_proxies)
         self._places = RequestSlots(config.server.max_in_flight)
+        self._is_draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -88,7 +92,8 @@ class Front:
                     message["headers"] += _SECURITY
                 incoming.answered = True
                 is_read = incoming.complete or await incoming.drain()
-                if not is_read and not any(name.lower() == b"connection" for name, _ in message["headers"]):
+                is_last = not is_read or (self._is_draining and scope["http_version"] != "2")
+                if is_last and not any(name.lower() == b"connection" for name, _ in message["headers"]):
                     message["headers"].append((b"connection", b"close"))
             await outgoing(message)
 
@@ -113,6 +118,10 @@ class Front:
             if span is not None:
                 span.end(scope, area, status or 500)
 
+    def begin_drain(self) -> None:
+        """Tell load balancers to send nothing more, and clients of HTTP/1.1 to connect anew; requests are still served."""
+        self._is_draining = True
+
     def end_streams(self) -> None:
         """End the open event streams, because the server stops; call on the event loop."""
         self._places.end_streams()
@@ -130,8 +139,11 @@ class Front:
             await app(scope, exchange.receive, exchange.send)
 
     async def _health(self, path: str, send: Send) -> None:
-        readiness = Readiness("ok") if path == "/healthz" else self._readiness()
+        readiness = Readiness("ok") if path == "/healthz" else self._read_readiness()
         await answer(send, 200 if readiness.status == "ok" else 503, readiness.to_json(), [(b"content-type", b"application/json")])
+
+    def _read_readiness(self) -> Readiness:
+        return Readiness("stopping") if self._is_draining else self._readiness()
 
     def _apply_proxy_headers(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Take address, scheme and host from the forwarding headers of a trusted proxy; ignore them from anyone else."""

@@ -14,6 +14,8 @@ Connections
   `test_the_idle_timer_starts_anew_after_each_response`
 - Closing takes at most `linger` seconds. Otherwise it waits forever for a client that reads nothing (with TLS since #202 until
   asyncio's own timeout). `test_a_connection_is_closed_even_if_its_client_reads_nothing`
+- A stop waits for the first request of a new connection, which a proxy may have sent already. None.
+  `test_a_connection_opened_before_the_stop_may_send_its_request`
 - Errors while closing are ignored. Otherwise they escape the connection: #261, #361.
   `test_data_after_the_end_of_a_tls_connection_is_not_an_error`
 
@@ -55,6 +57,7 @@ HTTP/2
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, cast
 
 import h2.errors
@@ -86,6 +89,7 @@ REFUSED = metrics.registry.counter(
 )
 FRAMING = 16 << 10  # bytes of chunk framing that any body may have; beyond that, half the size of its data
 GOODBYE_SECONDS = 1.0
+FIRST_REQUEST_SECONDS = 1.0
 _ERRORS = {
     431: HeadersTooLarge("the head of the request is too large"),
     501: NotSupported("unsupported transfer coding; only chunked is supported"),
@@ -97,13 +101,17 @@ class Connection(TCPServer):
     """Applies `read_timeout` between requests only. Hypercorn applies it to every read, which also ends clients that take
     longer to read a response without sending anything. Within a request the front limits the body and the response; before the
     first, Hypercorn's idle timer applies."""
-
     linger = 60.0  # seconds
-
     _idle_timer: asyncio.TimerHandle | None = None  # runs while the connection has no request
+
+    @cached_property
+    def _began(self) -> asyncio.Event:
+        return asyncio.Event()
 
     async def protocol_send(self, event: Event) -> None:
         if isinstance(event, Updated):
+            if not event.idle:
+                self._began.set()
             self._set_idle(event.idle)
         else:
             await super().protocol_send(event)
@@ -118,6 +126,9 @@ class Connection(TCPServer):
 
     async def _idle_timeout(self) -> None:
         await self.context.terminated.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_REQUEST_SECONDS):
+                await self._began.wait()
         if self._idle_timer is not None:
             await asyncio.shield(self._initiate_server_close())
 

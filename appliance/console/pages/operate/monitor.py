@@ -44,6 +44,7 @@ def show_monitor(visit: Visit) -> Answer:
         "by_process": by_process, "integrations": list(_integrations(visit, time_range)),
         "keys": list(_keys(visit, time_range)), "webapps": list(_webapps(visit, time_range)),
         "sandbox": visit.services.sandbox.health(), "runtimes": visit.services.sandbox.runtimes(),
+        "on_demand": visit.services.sandbox.settings.starts_on_demand,
         "disk": visit.services.monitor.disk.read() if is_administrator(visit) else None,
     }  # fmt: skip
     return Page("monitor.html", values)

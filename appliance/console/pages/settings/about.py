@@ -19,6 +19,7 @@ ROLES = {
 def show_about(visit: Visit) -> Answer:
     """The tenant's URLs, members, and the state of the sandbox."""
     tenant = service.get_tenant(visit.scope.tenant_id)
+    protections = visit.services.sandbox.protections()
     url = visit.services.config.tenant_url(tenant.id)
     values = {
         "row": tenant, "url": url, "version": importlib.metadata.version(DISTRIBUTION), "roles": ROLES,
@@ -26,6 +27,7 @@ def show_about(visit: Visit) -> Answer:
         "provisions": tenant.kind == "sandbox",
         "sandbox": visit.services.sandbox.health() if visit.may("logs.read") else None,
         "runtimes": visit.services.sandbox.runtimes() if visit.may("logs.read") else [],
-        "protections": list(visit.services.sandbox.protections().lines()),
+        "protections": list(protections.lines()) if protections is not None else [],
+        "on_demand": visit.services.sandbox.settings.starts_on_demand,
     }  # fmt: skip
     return Page("about.html", values)

@@ -1,0 +1,83 @@
+"""The periodic jobs: what every process does for itself, and what processes with workers do for all."""
+
+from appliance.connectors.development import Watch
+from appliance.connectors.registry import CONNECTORS
+from appliance.core.database import db
+from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Rest
+from appliance.datapool import StorageUsage
+from appliance.documents import delete_expired_uploads, delete_overdue
+from appliance.documents.contents import build_text_tasks
+from appliance.documents.reviews import reviews
+from appliance.formats import Formats
+from appliance.governance import budgets
+from appliance.governance.approvals import EmailDependencies, Notices, expire_due
+from appliance.monitor import check_space, rollup
+from appliance.monitor import logs as log_lines
+from appliance.monitor.alerts import evaluate_all, next_due, send_due
+from appliance.processes.engine import caching, suspension
+from appliance.solutions import delete_expired
+from appliance.web import Services
+from appliance.webapps.files import Compression
+
+from .authority import authority_upkeep
+
+
+def own_upkeep(services: Services) -> list[PeriodicJob]:
+    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications that it checks."""
+    deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
+    requests, key_traffic = services.webapps.requests, services.monitor.key_traffic
+    return [
+        *_reloading(services),
+        PeriodicJob("public-deliveries", 1.0, deliveries.flush, rest=Rest(has_work=deliveries.has_counts)),
+        PeriodicJob("requests", 2.0, requests.flush, rest=Rest(has_work=requests.has_requests)),
+        PeriodicJob("key-traffic", 2.0, key_traffic.flush, rest=Rest(has_work=key_traffic.has_requests)),
+        PeriodicJob("datapool-storage", 60.0, StorageUsage().update, SLOW),
+        PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
+        PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
+        PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
+        PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder
+        PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),
+    ]
+
+
+def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
+    """The jobs of processes with workers, such as closing calls of dead processes and deleting expired data."""
+    queue, executor, templates = services.queue, services.governance.executor, services.sandbox.templates
+    settings, checker = services.config.approvals, services.webapps.domains.checker
+    email = EmailDependencies(executor, services.integrations, services.languages)
+    notices = Notices(email, settings.email_integration, settings.letter_seconds)
+    return [
+        PeriodicJob("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
+        PeriodicJob("domains", 2.0, checker.check_due, LONG, rest=Rest(next_due=checker.next_due)),
+        PeriodicJob("step-cache", 60.0, caching.purge),
+        PeriodicJob("retention", 3600.0, lambda: delete_expired(services.config), SLOW),
+        PeriodicJob("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files), SLOW),
+        PeriodicJob("quarantine", 300.0, lambda: services.documents.files.scan_again(services.config.data), LONG),
+        PeriodicJob("uploads", 3600.0, delete_expired_uploads, SLOW),
+        PeriodicJob("reviews", 60.0, reviews.expire_reviews),
+        PeriodicJob("governed-use", 3600.0, budgets.purge, SLOW),
+        PeriodicJob("approvals", 10.0, expire_due),
+        PeriodicJob("approval-notices", 2.0, notices.send_due, LONG, rest=Rest(next_due=notices.next_due)),
+        PeriodicJob("sums", 60.0, rollup.roll_up, SLOW),
+        PeriodicJob("log-words", 60.0, log_lines.index_older, SLOW),
+        PeriodicJob("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts), SLOW),
+        PeriodicJob("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier), LONG, rest=Rest(next_due=next_due)),
+        Compression(services.webapps.apps, services.blobs),
+        PeriodicJob("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use()), SLOW),
+        *authority_upkeep(services.config),
+        *build_text_tasks(services.blobs, formats),
+        services.backups,
+    ]
+
+
+def _reloading(services: Services) -> list[PeriodicJob]:
+    """A job that reloads changed connectors, if `connectors.reload` is on (for development)."""
+    if not services.config.connectors.reload:
+        return []
+    watch = Watch(services.config.data / CONNECTORS)
+
+    def look() -> None:
+        if (registry := watch.changed()) is not None:
+            services.integrations.registry = registry
+
+    return [PeriodicJob("connectors", 1.0, look, LONG)]
