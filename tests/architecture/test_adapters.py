@@ -43,7 +43,7 @@ def test_the_tests_that_an_adapter_names_exist(adapter: str) -> None:
     names = set(re.findall(r"`(test_\w+)`", ast.get_docstring(tree_of(ROOT / adapter)) or ""))
     tests = {
         node.name
-        for path in python_files("tests/core", "tests/redteam", "tests/sites")
+        for path in python_files("tests/cluster", "tests/core", "tests/redteam", "tests/sites")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef)
     }
