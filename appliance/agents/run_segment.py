@@ -244,6 +244,10 @@ class RunSegment:
         others = [each for each in self.claim.skills if each["name"] != used.name]
         self.claim.skills = [*others, {"name": used.name, "digest": used.digest, "is_trusted": used.is_trusted}]
 
-    def note_sources(self, subject: Subject) -> None:
-        """Taint the run with the sources of this subject, from its next step on."""
-        self.claim.tainted_by = list(subject.tainted_by)
+    def sources_with(self, source: str) -> list[str]:
+        """The sources that taint the run once it has read this one too."""
+        return list(add_taint(self.subject, source).tainted_by)
+
+    def note_sources(self, sources: list[str]) -> None:
+        """Taint the run with these sources, from its next step on."""
+        self.claim.tainted_by = sources

@@ -27,7 +27,7 @@ from appliance.core.errors import (
 )
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
-from appliance.governance import SkillUsed, add_taint, build_denial, canonical_action, source_of
+from appliance.governance import SkillUsed, build_denial, canonical_action, source_of
 from appliance.governance.approvals import Approval, RequestOptions, approvals, check_schema, has_expired
 from appliance.governance.policies import Decision, ToolAction
 
@@ -199,22 +199,24 @@ class ToolCalls:
         if name == ASK and arguments.get("kind") == "input":
             check_schema(arguments.get("schema"))  # compiled here, because it is slow and would block the single writer below
 
-        def write() -> tuple[dict[str, Any], list[Entry]]:
+        def write() -> tuple[dict[str, Any], list[str], list[Entry]]:
             store.renew_lease(segment.claim, segment.lease())
             result = self.dependencies.toolbox.call(segment.caller, name, arguments)
             if name == ASK and result["status"] == "pending":
                 waiting = Entry("waiting", invocation.turn, invocation.number, {"request_id": result["request_id"]})
                 approval = approvals.get_approval(segment.claim.scope, result["request_id"])
-                return {}, segment.wait(_wait_reason(approval), approval.request.expires_at, [waiting])
-            returned = self._with_source(invocation, {"ok": True, "result": result})
+                return {}, [], segment.wait(_wait_reason(approval), approval.request.expires_at, [waiting])
+            returned = _with_source(invocation, {"ok": True, "result": result})
+            sources = segment.sources_with(returned.get("source", ""))
             entry = Entry("returned", invocation.turn, invocation.number, returned)
-            return returned, store.commit(segment.claim, segment.journal, [entry])
+            return returned, sources, store.commit(segment.claim, segment.journal, [entry], {"tainted_by": sources})
 
-        returned, entries = db.write(write)
+        returned, sources, entries = db.write(write)
         for entry in entries:
             segment.journal.add(entry)
         if not returned:
             raise RunSuspended
+        segment.note_sources(sources)
         return returned
 
     def _wait_for_same_call(self, invocation: ToolInvocation, message: str) -> None:
@@ -232,22 +234,17 @@ class ToolCalls:
     # -- results
 
     def _record_result(self, invocation: ToolInvocation, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._return(invocation.turn, invocation.number, self._with_source(invocation, result))
+        """Record the result, and taint the run with its source from the next step on."""
+        segment, returned = self.segment, _with_source(invocation, result)
+        if invocation.tool.name == LOAD_SKILL and result["ok"]:
+            skill = result["result"]
+            segment.note_skill(SkillUsed(skill["name"], skill["version_digest"], skill["trust"] == "trusted"))
+        segment.note_sources(segment.sources_with(returned.get("source", "")))
+        return self._return(invocation.turn, invocation.number, returned)
 
     def _return(self, turn: int, number: int, returned: Mapping[str, Any]) -> Mapping[str, Any]:
         self.segment.commit(Entry("returned", turn, number, returned))
         return returned
-
-    def _with_source(self, invocation: ToolInvocation, returned: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the result's source, and taint the run with it from the next step on."""
-        segment, arguments, result = self.segment, invocation.arguments, returned.get("result", {})
-        slug = str(arguments["integration"]) if invocation.tool.name == CALL_ACTION else ""
-        source = source_of(ToolAction(invocation.tool.name, invocation.tool.effect, arguments, slug), result)
-        if invocation.tool.name == LOAD_SKILL and returned["ok"]:
-            is_trusted = result["trust"] == "trusted"
-            segment.note_skill(SkillUsed(result["name"], result["version_digest"], is_trusted))
-        segment.note_sources(add_taint(segment.subject, source))
-        return {"tool": invocation.tool.name, **returned, **({"source": source} if source else {})}
 
     def _filter_operations(self, result: dict[str, Any]) -> dict[str, Any]:
         """Filter a list of integrations down to the operations that this run may call."""
@@ -334,6 +331,14 @@ class ToolCalls:
 def _is_transactional(tool: Tool) -> bool:
     """Whether the tool's effects are limited to our own database and complete when the call returns."""
     return tool.name == ASK or (tool.effect != "read" and not tool.consumes and tool.describe is None)
+
+
+def _with_source(invocation: ToolInvocation, returned: Mapping[str, Any]) -> dict[str, Any]:
+    """The result with the tool's name and the outside source that it comes from."""
+    arguments, result = invocation.arguments, returned.get("result", {})
+    slug = str(arguments["integration"]) if invocation.tool.name == CALL_ACTION else ""
+    source = source_of(ToolAction(invocation.tool.name, invocation.tool.effect, arguments, slug), result)
+    return {"tool": invocation.tool.name, **returned, **({"source": source} if source else {})}
 
 
 def _action_digest(tenant_id: str, action: ToolAction) -> str:

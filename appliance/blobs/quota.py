@@ -1,6 +1,7 @@
 """The storage quota of tenants: contents of documents, WebApps and skills, equal ones counted once, and rows of entities."""
 
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 
 from appliance.core import clock
@@ -106,9 +107,13 @@ def row_bytes(tenant_id: str) -> int:
 
 
 def add_rows(scope: TenantScope, size: int) -> None:
-    """Adds rows of `size` bytes that are being written."""
+    """Inside a write: adds rows of `size` bytes once they are committed."""
+    db.after_commit(partial(_add_written, scope.tenant_id, size))
+
+
+def _add_written(tenant_id: str, size: int) -> None:
     with _lock:
-        _rows.setdefault(scope.tenant_id, _Rows()).since += size
+        _rows.setdefault(tenant_id, _Rows()).since += size
 
 
 def rows_since(tenant_id: str) -> int:

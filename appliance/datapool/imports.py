@@ -81,6 +81,12 @@ class ImportReport:
         if len(self.errors) < MAX_ERRORS:
             self.errors.append({"line": line, "field": field_name, "code": code, "message": message})
 
+    def merge(self, part: "ImportReport") -> None:
+        """Add the counts and errors of a part of the file."""
+        for name in ("rows", "created", "updated", "unchanged", "failed", "error_count"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.errors += part.errors[: MAX_ERRORS - len(self.errors)]
+
     def to_error(self) -> ValidationFailed:
         """The error of an import that stored nothing, with details for the first 100 errors (`/lines/<line>/<field>`)."""
         details = [
@@ -104,7 +110,11 @@ class Row:
 
 
 class _Rollback(Exception):
-    """Rolls back an import that must not store anything."""
+    """Rolls back an import that must not store anything; with its report."""
+
+    def __init__(self, part: ImportReport) -> None:
+        super().__init__()
+        self.part = part
 
 
 def import_rows(
@@ -130,29 +140,34 @@ def import_rows(
     reader = _read_csv if options.format == "csv" else _read_ndjson
     rows = reader(collection, file, options, report)
     if options.is_single_transaction:
-        _import_in_one_transaction(scope, name, list(rows), (options, report))
+        _import_in_one_transaction(scope, name, list(rows), options, report)
     else:
         while chunk := list(islice(rows, CHUNK_ROWS)):
-            _import_chunk(scope, name, chunk, (options, report))
+            _import_chunk(scope, name, chunk, options, report)
             if progress is not None:
                 progress(report)
     report.errors.sort(key=lambda error: int(error["line"]))
     return report
 
 
-def _import_chunk(scope: TenantScope, name: str, rows: list[Row], context: tuple[ImportOptions, ImportReport]) -> None:
-    options, report = context
+def _import_chunk(scope: TenantScope, name: str, rows: list[Row], options: ImportOptions, report: ImportReport) -> None:
     quota.refuse_full(scope)
 
-    def write() -> None:
-        results = _store_rows(load(scope, name), rows, context)
+    def write() -> ImportReport:
+        results, part = _store_rows(load(scope, name), rows, options)
         if options.dry_run:
-            raise _Rollback
+            raise _Rollback(part)
         batch.announce(scope, results)
+        return part
 
+    _merge_written(write, report)
+
+
+def _merge_written(write: Callable[[], ImportReport], report: ImportReport) -> None:
     try:
-        db.write(write)
-    except _Rollback:
+        report.merge(db.write(write))
+    except _Rollback as rolled_back:
+        report.merge(rolled_back.part)
         report.stored = False
 
 
@@ -165,28 +180,33 @@ def _has_more_lines(file: BinaryIO, limit: int) -> bool:
     return count > limit
 
 
-def _import_in_one_transaction(scope: TenantScope, name: str, rows: list[Row], context: tuple[ImportOptions, ImportReport]) -> None:
-    options, report = context
+def _import_in_one_transaction(
+    scope: TenantScope, name: str, rows: list[Row], options: ImportOptions, report: ImportReport
+) -> None:
     quota.refuse_full(scope)
 
-    def write() -> None:
+    def write() -> ImportReport:
+        whole = ImportReport()
+        results: list[ChangeResult] = []
         with db.savepoint():
             collection = load(scope, name)
-            chunks = [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
-            results = [result for chunk in chunks for result in _store_rows(collection, chunk, context)]
-            if options.dry_run or report.failed:
-                raise _Rollback
+            for start in range(0, len(rows), CHUNK_ROWS):
+                stored, part = _store_rows(collection, rows[start : start + CHUNK_ROWS], options)
+                results += stored
+                whole.merge(part)
+            if options.dry_run or whole.failed:
+                raise _Rollback(whole)
         batch.announce(scope, results)
+        return whole
 
-    try:
-        db.write(write)
-    except _Rollback:
-        report.stored = False
+    _merge_written(write, report)
 
 
-def _store_rows(collection: CompiledCollection, rows: list[Row], context: tuple[ImportOptions, ImportReport]) -> list[ChangeResult]:
-    """Store the valid rows and add the errors of the others to the report."""
-    options, report = context
+def _store_rows(
+    collection: CompiledCollection, rows: list[Row], options: ImportOptions
+) -> tuple[list[ChangeResult], ImportReport]:
+    """Store the valid rows, and report on these and the others."""
+    report = ImportReport()
     valid: list[tuple[int, Operation]] = []
     for row in rows:
         report.rows += 1
@@ -207,7 +227,7 @@ def _store_rows(collection: CompiledCollection, rows: list[Row], context: tuple[
         report.failed += 1
         for detail in result.details or [Detail("", result.code, result.message)]:
             report.add_error(line, _last_token(detail.pointer), detail.code, detail.message)
-    return stored
+    return stored, report
 
 
 def _build_operation(collection: CompiledCollection, row: Row, options: ImportOptions, findings: Findings) -> Operation:

@@ -36,6 +36,7 @@ RETRY_PERIOD_MS = 3 * 86_400_000
 MAX_WEBHOOKS = 100
 _DATA_BYTES = 16 << 10
 _URL_LENGTH = 2_000
+_ENABLED = {"state": "active", "disabled_reason": None, "failed_in_row": 0, "failing_since": None}
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,8 @@ class Webhooks:
 
         def update() -> WebhookRow:
             row = scope.get(WebhookRow, id=webhook_id)
-            if change.enabled is True and row.state == "disabled":
-                changes.update(state="active", disabled_reason=None, failed_in_row=0, failing_since=None)
-            scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook_id).execute()
+            resets = _ENABLED if change.enabled is True and row.state == "disabled" else {}
+            scope.update(WebhookRow, **changes, **resets).where(WebhookRow.id == webhook_id).execute()
             details: dict[str, Any] = {name: changes[name] for name in ("url", "events") if name in changes}
             audit.record(scope, "webhook.change", webhook_id, details)
             if change.enabled is False and row.state == "active":

@@ -185,7 +185,7 @@ class ProcessFlow:
             if new and write_related is not None:
                 write_related()
             if waiter is not None and waiter.on_finished is not None and row.status not in store.FINISHED:
-                completion.completion_signal.subscribe(scope.tenant_id, row.id, waiter.on_finished)
+                db.after_commit(partial(completion.completion_signal.subscribe, scope.tenant_id, row.id, waiter.on_finished))
             if new and row.status == "queued" and row.wait_reason is None:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new

@@ -242,6 +242,7 @@ def test_a_verb_inside_a_write_is_part_of_it(acme: TenantScope) -> None:
     assert datapool.query_entities(acme, "orders", {"count": "exact"}).total == 0
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_listeners_are_notified_of_committed_changes(acme: TenantScope) -> None:
     events: list[tuple[str, str, str, Any]] = []
 

@@ -103,6 +103,6 @@ def test_deleting_a_collection_frees_its_storage(acme: TenantScope) -> None:
 def test_a_deleted_tenant_is_forgotten(acme: TenantScope) -> None:
     count = StorageUsage()
     count.update()
-    quota.add_rows(TenantScope("gone", "key:gone"), 5)
+    db.write(lambda: quota.add_rows(TenantScope("gone", "key:gone"), 5))
     count.update()
     assert set(quota._rows) == {row[0] for row in db.rows("SELECT id FROM tenant")}

@@ -193,6 +193,7 @@ def test_another_subject_or_skill_is_refused(one: TenantFixture) -> None:
     assert expect_refusal(one, approval.id, subject_of(one))[1].extra["changed"] == ["actor", "skills"]
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_several_different_approvers_are_needed(one: TenantFixture) -> None:
     subject = subject_of(one)
     approval = ask(one, subject, approval_decision(needed=2, approvers=("role:operator",)))

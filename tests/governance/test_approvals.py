@@ -244,6 +244,7 @@ def test_a_decision_is_made_once(one: TenantFixture) -> None:
     assert approvals.get_approval(one.scope, approval.id).status == "rejected"
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_of_twenty_concurrent_decisions_one_counts(one: TenantFixture) -> None:
     approval = one.ask()
     notified: list[str] = []
@@ -292,6 +293,7 @@ def test_an_uncommitted_decision_of_another_process_counts(one: TenantFixture, s
     assert len(one.audit_entries(approval.id)) == 1
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_a_failing_listener_rolls_the_decision_back(one: TenantFixture) -> None:
     approval = one.ask()
     seen: list[tuple[str, str]] = []

@@ -108,6 +108,7 @@ def test_a_request_of_somebody_else_cannot_be_withdrawn(one: TenantFixture, call
         cancel_request(make_tenant("two").scope, caller, approval.id)
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_undecided_and_unused_requests_expire(one: TenantFixture, caller: Subject) -> None:
     pending, approved, in_words, later = (ask(one, caller), ask_for_action(one, caller), ask(one, caller), ask(one, caller))
     of_execution = one.ask(expires="1h")

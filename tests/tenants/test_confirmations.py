@@ -72,6 +72,7 @@ def test_a_former_owner_cannot_decide(one: TenantScope) -> None:
         decisions.decide(owner, confirmation.id, True)
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_a_decision_and_its_effect_are_one_transaction(one: TenantScope) -> None:
     confirmation, decisions, seen = request_one(one), ConfirmationDecisions(), []
     decisions.register("grant", lambda scope, decided: seen.append((scope.actor, decided.state)))

@@ -114,15 +114,15 @@ class GovernedExecutor:
         permit = self._permit(scope, proposal)
         if proposal.effect == "read" and not permit.needs_write:
             return self._read(scope, proposal, permit)
-        approved: list[ToolAction] = []
+        approved: dict[str, ToolAction] = {}
 
         def admit(call_id: str, is_again: bool) -> None:
-            approved.append(permit.consume(f"call:{call_id}", uses=not is_again))
+            approved[call_id] = permit.consume(f"call:{call_id}", uses=not is_again)
 
         started = records.begin_call(scope, build_draft(proposal, permit), self._instance, self._is_alive, admit)
         if isinstance(started, EarlierResult):
             return ActionResult("recorded", proposal.effect, permit.redact(started.output), started.call_id)
-        return self._send(scope, replace(proposal, described=approved[0]), permit, started)
+        return self._send(scope, replace(proposal, described=approved[started.call_id]), permit, started)
 
     def enqueue(self, scope: TenantScope, request: ActionRequest) -> str:
         """Record an action and queue it; returns the call's id.  Raises what `execute` raises before it sends anything."""

@@ -1,5 +1,6 @@
 """Handles the queue messages of workers: a message is only a wake-up; the execution to run is chosen by fair sharing."""
 
+from functools import partial
 from threading import Event
 
 from appliance.core import clock
@@ -54,28 +55,29 @@ class Intake:
 
     def claim_next(self) -> Claim | None:
         """Claims the next execution; None when none may start here now.  The caller gives its place back afterwards."""
-        if self._draining.is_set() or not fair_share.anything_ready():
-            return None
-        placed: list[str] = []
-        claim: Claim | None = None
-        try:
-            claim = db.write(lambda: self._take(placed))
-        finally:
-            for tenant_id in placed if claim is None else placed[:-1]:
-                self._places.release(tenant_id)
-        return claim
-
-    def _take(self, placed: list[str]) -> Claim | None:
-        for _ in range(MOST_EXPIRED):
+        while not self._draining.is_set():
             tenant_id = self._places.acquire(fair_share.ready_tenants())
             if tenant_id is None:
                 return None
-            placed.append(tenant_id)
+            claim: Claim | None = None
+            try:
+                claim = db.write(partial(self._claim_first, tenant_id))
+            finally:
+                if claim is None:
+                    self._places.release(tenant_id)
+            if claim is not None:
+                return claim  # Otherwise others were faster, or everything had expired.
+        return None
+
+    def _claim_first(self, tenant_id: str) -> Claim | None:
+        """Claims the tenant's first execution that has not expired."""
+        for _ in range(MOST_EXPIRED):
             execution_id = fair_share.first_ready(tenant_id)
             scope = TenantScope(tenant_id, f"execution:{execution_id}")
             row = None if execution_id is None else scope.get(Execution, id=execution_id)
-            if row is None or (row.expires_at is not None and admission.expire(tenant_id, row.id, clock.now_ms())):
-                self._places.release(placed.pop())
+            if row is None:
+                return None
+            if row.expires_at is not None and admission.expire(tenant_id, row.id, clock.now_ms()):
                 continue
             claim = self._runner.claim_row(scope, row)
             if not self._queue.has_messages(1) and fair_share.anything_ready():
