@@ -1,4 +1,4 @@
-"""Writes are repeatable: the check that `--repeat-writes` makes, for the main verbs of each package in every run."""
+"""The check that `--repeat-writes` makes; `tests/api/test_repeated_writes.py` makes it for every changing route."""
 
 from collections.abc import Iterator
 from pathlib import Path

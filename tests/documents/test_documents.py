@@ -160,6 +160,7 @@ def test_a_tenant_is_deleted_with_its_documents(documents: Documents, acme: Tena
     assert documents.open_content(globex, foreign.id).read(3) == b"one"
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_listeners_are_called_inside_the_transaction(documents: Documents, acme: TenantScope) -> None:
     events: list[tuple[str, str, int]] = []
 

@@ -96,6 +96,7 @@ def test_folders_are_listed_with_their_counts(documents: Documents, acme: Tenant
         documents.list_folders(acme, "../a", PageRequest())
 
 
+@pytest.mark.writes_once(reason="listeners are called inside the write")
 def test_a_folder_moves_with_everything_in_it(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b", "a/b/c", "ab", "z/b")]
     theirs = store(documents, globex, "x", "a")

@@ -17,7 +17,7 @@ from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations import Integrations, IntegrationSpec, history
 from tests.governance.ruling import make_governor
-from tests.integrations.world import World, open_world
+from tests.integrations.world import World, open_world, queue_task
 
 MB = 1 << 20
 PIECE = bytes(range(256)) * 256
@@ -60,11 +60,10 @@ def executor(world: World, files: Documents) -> Iterator[GovernedExecutor]:
     registry = Registry({"copier": Installed(Copier, "test")})
     integrations = Integrations(lambda: registry, world.sealer, lambda scope, name: "", world.integrations.calls)
     integrations.create_integration(world.one, "copy", IntegrationSpec("copier", {}))
-    append_task = world.queued.append
     executor = GovernedExecutor(
         integrations,
         make_governor(world.sealer),
-        Instance("instance-1", lambda *task: append_task(task)),
+        Instance("instance-1", lambda *task: queue_task(world.queued, task)),
         CallDocumentsFactory(files, 256 * MB),
     )
     yield executor

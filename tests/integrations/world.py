@@ -107,6 +107,11 @@ class Ledger(Connector):
         cls.arrived, cls.go_on = threading.Event(), threading.Event()
 
 
+def queue_task(queued: list[tuple[str, str, str]], task: tuple[str, str, str]) -> None:
+    """Queue a task with the current write, as the queue does."""
+    db.after_commit(lambda: queued.append(task))
+
+
 @dataclass(frozen=True)
 class World:
     one: TenantScope
@@ -126,7 +131,7 @@ class World:
 
     def restart_executor(self) -> GovernedExecutor:
         """The executor of another process over the same database."""
-        other = Instance("instance-2", lambda *task: self.queued.append(task))
+        other = Instance("instance-2", lambda *task: queue_task(self.queued, task))
         return GovernedExecutor(self.integrations, make_governor(self.sealer), other)
 
 
@@ -154,7 +159,7 @@ def open_world(url: str, instance: str = "instance-1") -> Iterator[World]:
 
     integrations = Integrations(lambda: registry, sealer, open_secret, calls)
     queued: list[tuple[str, str, str]] = []
-    executor = GovernedExecutor(integrations, make_governor(sealer), Instance(instance, lambda *task: queued.append(task)))
+    executor = GovernedExecutor(integrations, make_governor(sealer), Instance(instance, lambda *task: queue_task(queued, task)))
     one, two = (tenants.system_scope(tenant, "key:test") for tenant in ("one", "two"))
     _create_key(sealer)
     try:

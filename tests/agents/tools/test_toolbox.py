@@ -111,6 +111,7 @@ def box_of(counter: Counter, tool: Tool | None = None) -> Toolbox:
     return box
 
 
+@pytest.mark.writes_once(reason="counts calls")
 def test_an_allowed_call_runs_and_is_evaluated_with_its_arguments(counter: Counter, database: None) -> None:
     assert box_of(counter).call(CALLER, "count", {"step": 2}) == {"count": 1}
     assert counter.calls == [{"step": 2}]
@@ -124,6 +125,7 @@ def test_a_denied_call_does_not_run_and_says_why(counter: Counter) -> None:
     assert counter.calls == []
 
 
+@pytest.mark.writes_once(reason="counts calls")
 def test_an_approval_is_required_and_consumed_in_the_write_that_calls(counter: Counter, database: None) -> None:
     counter.verdict = "require_approval"
     box = box_of(counter)

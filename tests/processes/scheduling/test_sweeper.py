@@ -37,11 +37,11 @@ class Backlog:
         self.cancelled: list[str] = []
 
     def wake(self, tenant_id: str, execution_id: str) -> None:
-        self.woken.append(execution_id)
+        db.after_commit(lambda: self.woken.append(execution_id))
         self.queue.enqueue("execution", tenant_id, execution_id)
 
     def wake_cancelled(self, tenant_id: str, execution_id: str) -> None:
-        self.cancelled.append(execution_id)
+        db.after_commit(lambda: self.cancelled.append(execution_id))
 
     def add(self, **request: Any) -> str:
         """An execution that is queued without a message."""
