@@ -1,5 +1,6 @@
 """Translation of texts into the current language; the source language is English."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -7,12 +8,14 @@ from dataclasses import dataclass, field
 from gettext import NullTranslations
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from .sentences import Sentence, Value
 
 ERROR = "error"  # The context (msgctxt) of error messages in a catalogue.
 THIN_SPACE = "\u202f"
+LONG = 200  # Characters from which `escape`, which is written in C, is faster than the search for something to escape.
+_find_special = re.compile("[&<>'\"]").search
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,43 @@ def install_translations(environment: Any) -> None:
     environment.add_extension("jinja2.ext.i18n")
     environment.policies["ext.i18n.trimmed"] = True
     environment.install_gettext_callables(_gettext, _ngettext, newstyle=True, pgettext=_pgettext, npgettext=_npgettext)
-    # Jinja's own function for a text calls four others; pages have hundreds of texts.
-    environment.globals |= {"_": _gettext_in_html, "gettext": _gettext_in_html, "speech": current_language}
+    # Jinja's own functions for a text call four others; pages have hundreds of texts.
+    environment.globals |= {
+        "_": gettext_in_html, "gettext": gettext_in_html, "ngettext": _ngettext_in_html, "pgettext": _pgettext_in_html,
+        "npgettext": _npgettext_in_html, "speech": current_language,
+    }  # fmt: skip
 
 
-def _gettext_in_html(message: str, /, **values: Any) -> Markup:
-    text = Markup(_gettext(message))  # noqa: S704  # texts of our own and their translations
-    return text % values if "%" in text else text
+def gettext_in_html(message: str, /, **values: Any) -> Markup:
+    """Translate a text and fill in values, which are escaped; texts and translations are our own and may have HTML."""
+    return _fill_in_html(_gettext(message), values)
+
+
+def _ngettext_in_html(one: str, many: str, number: int, /, **values: Any) -> Markup:
+    return _fill_in_html(_ngettext(one, many, number), {"num": number, **values})
+
+
+def _pgettext_in_html(context: str, message: str, /, **values: Any) -> Markup:
+    return _fill_in_html(_pgettext(context, message), {"context": context, **values})
+
+
+def _npgettext_in_html(context: str, one: str, many: str, number: int, /, **values: Any) -> Markup:
+    return _fill_in_html(_npgettext(context, one, many, number), {"context": context, "num": number, **values})
+
+
+def _fill_in_html(text: str, values: dict[str, Any]) -> Markup:
+    filled = text % {name: to_html(value) for name, value in values.items()} if "%" in text else text
+    return Markup(filled)  # noqa: S704  # texts of our own and their translations, with escaped values
+
+
+def to_html(value: Any) -> Any:
+    """The text of `escape(value)` in fewer steps, a `str`: if there is nothing to escape, it is a plain text and no `Markup`.
+
+    A page has a thousand values.
+    """
+    kind = type(value)
+    if kind is str and len(value) < LONG:
+        return escape(value) if _find_special(value) else value
+    if kind is Markup:
+        return value
+    return str(value) if kind is int or kind is float else escape(value)

@@ -14,8 +14,9 @@ TEMPLATES = ROOT / "ui" / "templates"
 CONSOLE = ROOT / "appliance" / "console"
 # Pages whose texts are not in the catalogues yet. This list only ever gets shorter.
 NOT_YET: set[str] = set()
-# Not translated: the API explorer is English like the API, and the extraction is for translators.
-ENGLISH = {"ui/templates/docs/explorer.html", "appliance/console/extraction.py"}
+# Not translated: the API explorer is English like the API, the extraction is for translators, and the compiler of templates writes
+# Python.
+ENGLISH = {"ui/templates/docs/explorer.html", "appliance/console/extraction.py", "appliance/console/frame/templates.py"}
 
 # What stands between the parts of a list.
 BETWEEN = {" and ", " or "}

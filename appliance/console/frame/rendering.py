@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2 import pass_context
 from markupsafe import Markup
 
 from appliance.core import texts
@@ -18,6 +18,7 @@ from appliance.tenants.grants import count_open
 from . import formatting
 from .menu import menu_for, title_of
 from .routing import ConsoleRequest, Page, Visit
+from .templates import Templates
 
 MENUS = 256  # remembered after they were rendered
 
@@ -29,18 +30,21 @@ class Renderer:
         self._static = static
         self._config = config
         self._digests: dict[str, str] = {}
-        self._environment = Environment(
-            loader=FileSystemLoader(str(templates)),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        texts.install_translations(self._environment)
-        self._environment.filters.update({name: _as_context_filter(formatter) for name, formatter in formatting.FILTERS.items()})
-        self._environment.globals |= {"asset": self._asset, "phrases": formatting.phrases}
+        self._folder = str(templates)
+        self._by_language: dict[texts.Language, Templates] = {}
         # The same on almost every page; the language of rendering is part of the key.
         self._menu, self._shortcuts = lru_cache(MENUS)(self._render_menu), lru_cache(MENUS)(self._render_shortcuts)
+
+    @property
+    def _templates(self) -> Templates:
+        """The templates in the current language."""
+        language = texts.current_language()
+        if (templates := self._by_language.get(language)) is None:
+            templates = Templates(self._folder)
+            templates.filters.update({name: _as_context_filter(formatter) for name, formatter in formatting.FILTERS.items()})
+            templates.globals |= {"asset": self._asset, "phrases": formatting.phrases}
+            templates = self._by_language.setdefault(language, templates)
+        return templates
 
     def _asset(self, name: str) -> str:
         """URL of a static file; it contains a digest of the content, so that browsers can cache it forever."""
@@ -57,7 +61,7 @@ class Renderer:
         }  # fmt: skip
         if visit is not None and not request.is_fragment:
             values |= self._frame(visit)
-        return self._environment.get_template(f"console/{page.template}").render(values)
+        return self._templates.get_template(f"console/{page.template}").render(values)
 
     def _frame(self, visit: Visit) -> dict[str, Any]:
         """Values for the frame of a page: the menu with its badges, the shortcuts, and the tenants to switch to."""
@@ -75,10 +79,10 @@ class Renderer:
 
     def _render_menu(self, _language: str, scopes: frozenset[str], section: str, counts: tuple[tuple[str, int], ...]) -> Markup:
         values = {"menu": menu_for(scopes), "section": section, "counts": dict(counts)}
-        return Markup(self._environment.get_template("console/menu.html").render(values))  # noqa: S704  # a template's output
+        return Markup(self._templates.get_template("console/menu.html").render(values))  # noqa: S704  # a template's output
 
     def _render_shortcuts(self, _language: str, scopes: frozenset[str]) -> Markup:
-        template = self._environment.get_template("console/shortcuts.html")
+        template = self._templates.get_template("console/shortcuts.html")
         return Markup(template.render({"menu": menu_for(scopes)}))  # noqa: S704  # a template's output
 
 
