@@ -2,7 +2,6 @@
 
 import secrets
 from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -200,22 +199,18 @@ def check_role(scope: TenantScope, role: str) -> None:
 
 def list_members(scope: TenantScope) -> list[Member]:
     """All members of this tenant, by login."""
-    return [_from_row(row) for row in _members(scope).order_by(Person.login).dicts()]
+    return [_to_member(row) for row in db.rows(f"{_MEMBER} ORDER BY p.login", (scope.tenant_id,))]
 
 
 _MEMBER = """
-SELECT p.login, p.language, m.role, m.approver, m.created_at FROM membership AS m JOIN person AS p ON p.id = m.user_id
-WHERE m.tenant_id = ? AND m.user_id = ?
-"""
+SELECT m.user_id, p.login, m.role, m.approver, m.created_at, p.language FROM membership AS m JOIN person AS p ON p.id = m.user_id
+WHERE m.tenant_id = ?"""
 
 
 def find_member(scope: TenantScope, user_id: str) -> Member | None:
     """This user's membership of this tenant, or None."""
-    rows = db.rows(_MEMBER, (scope.tenant_id, user_id))
-    if not rows:
-        return None
-    login, language, role, approver, created_at = rows[0]
-    return Member(user_id, login, role, bool(approver), created_at, language)
+    rows = db.rows(f"{_MEMBER} AND m.user_id = ?", (scope.tenant_id, user_id))
+    return _to_member(rows[0]) if rows else None
 
 
 def hide_first_steps(scope: TenantScope, user_id: str) -> None:
@@ -230,13 +225,9 @@ def has_hidden_first_steps(scope: TenantScope, user_id: str) -> bool:
     return bool(Membership.select().where(mine & Membership.steps_hidden_at.is_null(False)).exists())
 
 
-def _members(scope: TenantScope) -> Any:
-    query = Membership.select(Membership, Person.login, Person.language).join(Person, on=(Person.id == Membership.user_id))
-    return query.where(Membership.tenant_id == scope.tenant_id)
-
-
-def _from_row(row: Mapping[str, Any]) -> Member:
-    return Member(row["user_id"], row["login"], row["role"], bool(row["approver"]), row["created_at"], row["language"])
+def _to_member(row: tuple[Any, ...]) -> Member:
+    user_id, login, role, approver, created_at, language = row
+    return Member(user_id, login, role, bool(approver), created_at, language)
 
 
 def remove_member(scope: TenantScope, user_id: str) -> None:

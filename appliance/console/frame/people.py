@@ -1,6 +1,5 @@
 """Display names of actors: users, API keys, executions and agent runs."""
 
-from appliance.core.errors import NotFound
 from appliance.core.texts import gettext as _
 from appliance.tenants import people
 from appliance.tenants.keys import keys
@@ -32,8 +31,6 @@ class Names:
     def _look_up(self, actor: str) -> str:
         kind, _colon, name = actor.partition(":")
         if kind == "key":
-            try:
-                return _("API key %(name)s", name=keys.get_key(self._visit.scope, name).name)
-            except NotFound:
-                return _("a deleted API key")
+            key = keys.find_name(self._visit.scope, name)
+            return _("a deleted API key") if key is None else _("API key %(name)s", name=key)
         return {"user": _("a former member"), "execution": _("an execution"), "run": _("an agent's run")}.get(kind, actor)

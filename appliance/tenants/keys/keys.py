@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.database.row_select import RowSelect
 from appliance.core.errors import (
     AddressNotAllowed,
     Conflict,
@@ -144,7 +145,7 @@ def _check_spec(spec: KeySpec) -> None:
 
 def list_keys(scope: TenantScope, page: PageRequest) -> Page[ApiKey]:
     """The tenant's keys, newest first."""
-    query = ApiKey.select().where(ApiKey.tenant_id == scope.tenant_id)
+    query = RowSelect(ApiKey).where(ApiKey.tenant_id == scope.tenant_id)
     fields = {"created_at": ApiKey.created_at, "name": ApiKey.name, "id": ApiKey.id, "expires_at": ApiKey.expires_at}
     return paginate(query, page, fields)
 
@@ -165,6 +166,12 @@ def get_key(scope: TenantScope, key_id: str) -> ApiKey:
     if row is None:
         raise NotFound(Sentence("there is no API key %(key_id)s in this tenant", key_id=repr(key_id[:80])))
     return row
+
+
+def find_name(scope: TenantScope, key_id: str) -> str | None:
+    """The name of one key of the tenant, or None."""
+    rows = db.rows("SELECT name FROM api_key WHERE tenant_id = ? AND id = ?", (scope.tenant_id, key_id))
+    return str(rows[0][0]) if rows else None
 
 
 def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds: int) -> tuple[ApiKey, str]:
