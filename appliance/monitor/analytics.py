@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 from appliance.core import clock
@@ -10,8 +12,8 @@ from appliance.core.errors import InvalidRequest
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from . import rollup
-from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, Extent, percentiles
+from . import rollup, tally
+from .tally import DAY, HOUR, MINUTE, RESOLUTIONS
 
 Kind = Literal["execution", "waiting", "step", "integration", "key", "webapp"]
 CounterKind = Kind | Literal["key_bytes", "webapp_bytes"]
@@ -19,9 +21,9 @@ MAX_POINTS = 1_000
 MAX_BUCKET = 366 * DAY
 _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
-_GOOD = frozenset({"succeeded"})
-_NEUTRAL = frozenset({"cancelled", "skipped"})
+_NO_FAILURES = frozenset({"succeeded", "cancelled", "skipped"})
 MAX_NAMES = 50
+_result_of, _sum_of = itemgetter(1), itemgetter(4)
 
 
 @dataclass(frozen=True)
@@ -41,47 +43,44 @@ class Window:
 
 @dataclass
 class Summary:
-    """Counts by result and by duration slot, with their total duration in ms."""
+    """Counts by result and by duration slot, with their total duration in ms, from rows of `rollup.read` or `read_names`.
 
-    by_result: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    extents: dict[int, Extent] = field(default_factory=dict)
-    sum_ms: float = 0.0
+    The rows are kept and added up when a number is asked for: a chart has a hundred summaries of a dozen rows each, of which it
+    shows a few numbers.
+    """
+
+    rows: list[tally.Row] = field(default_factory=list)
 
     def add(self, result: str, slot: int, sums: Sequence[Any]) -> None:
         """Add durations of a result in one slot: their count, sum, minimum and maximum, the latter None if not recorded."""
-        count, sum_ms, low_ms, high_ms = sums
-        self.by_result[result] += count
-        self.sum_ms += sum_ms
-        extent = self.extents.get(slot)
-        if extent is None:
-            self.extents[slot] = Extent(count, sum_ms, low_ms, high_ms)
-        else:
-            extent.add(count, sum_ms, low_ms, high_ms)
+        self.rows.append(("", result, slot, *sums))
 
-    def merge(self, other: "Summary") -> None:
-        """Add the numbers of another summary."""
-        self.sum_ms += other.sum_ms
-        for result, count in other.by_result.items():
-            self.by_result[result] += count
-        for slot, extent in other.extents.items():
-            if slot in self.extents:
-                self.extents[slot].add(extent.count, extent.sum_ms, extent.low_ms, extent.high_ms)
-            else:
-                self.extents[slot] = Extent(extent.count, extent.sum_ms, extent.low_ms, extent.high_ms)
+    @property
+    def by_result(self) -> dict[str, int]:
+        """Counts by result, in the order of the rows."""
+        counts = dict.fromkeys(map(_result_of, self.rows), 0)
+        for result, rows in groupby(sorted(self.rows, key=_result_of), _result_of):
+            counts[result] = sum(map(tally.count_of, rows))
+        return counts
 
     @property
     def slots(self) -> dict[int, int]:
         """Counts by duration slot."""
-        return {slot: each.count for slot, each in self.extents.items()}
+        by_slot = groupby(sorted(self.rows, key=tally.slot_of_row), tally.slot_of_row)
+        return {slot: sum(map(tally.count_of, rows)) for slot, rows in by_slot}
+
+    @property
+    def sum_ms(self) -> float:
+        return sum(map(_sum_of, self.rows), 0.0)
 
     @property
     def count(self) -> int:
-        return sum(self.by_result.values())
+        return sum(map(tally.count_of, self.rows))
 
     @property
     def failures(self) -> int:
         """Everything that neither succeeded nor ended intentionally."""
-        return sum(n for result, n in self.by_result.items() if result not in _GOOD | _NEUTRAL)
+        return sum(count for result, count in self.by_result.items() if result not in _NO_FAILURES)
 
     @property
     def mean_ms(self) -> float | None:
@@ -91,7 +90,7 @@ class Summary:
         return self.percentiles(share)[0]
 
     def percentiles(self, *shares: float) -> list[float | None]:
-        return percentiles(self.extents, shares)
+        return tally.percentiles(self.rows, shares)
 
 
 @dataclass(frozen=True)
@@ -149,10 +148,10 @@ def read_series(scope: TenantScope, window: Window, *, most_names: int = MAX_NAM
         )
     points, total = [(at, Summary()) for at in range(since, until, bucket)], Summary()
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for index, result, slot, *sums in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
-            points[index][1].add(result, slot, sums)
+        for row in rollup.read(scope, window.kind, window.name, piece, (since, bucket)):
+            points[row[0]][1].rows.append(row)
     for _, point in points:
-        total.merge(point)
+        total.rows += point.rows
     if window.name is not None:
         names = {window.name: total} if total.count else {}
     else:
@@ -167,7 +166,7 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
     series_by_name = {name: CountSeries([(at, _NOTHING) for at in range(since, until, bucket)]) for name in names}
     for piece in rollup.pieces(scope, window.kind, since, until, bucket) if names else ():
         for name, index, result, count in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            failures = 0 if result in _GOOD or result in _NEUTRAL else count
+            failures = 0 if result in _NO_FAILURES else count
             series = series_by_name[name]
             at, point = series.points[index]
             series.points[index] = (at, Count(point.count + count, point.failures + failures))
@@ -189,8 +188,8 @@ def _read_names(scope: TenantScope, kind: CounterKind, period: tuple[int, int], 
             counts[name] += count
     names = {name: Summary() for name in sorted(counts, key=lambda name: (-counts[name], name))[:most]}
     for piece in pieces if names else ():
-        for name, result, slot, *sums in rollup.read_names(scope, kind, piece, list(names)):
-            names[name].add(result, slot, sums)
+        for row in rollup.read_names(scope, kind, piece, list(names)):
+            names[row[0]].rows.append(row)
     return names
 
 
@@ -203,8 +202,7 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
     resolution = _resolution_at(since)
     since = since // resolution * resolution
     for piece in rollup.pieces(scope, kind, since, until, DAY):
-        for _, result, slot, *sums in rollup.read(scope, kind, name, piece, (since, until - since)):
-            total.add(result, slot, sums)
+        total.rows += rollup.read(scope, kind, name, piece, (since, until - since))
     return total
 
 

@@ -8,9 +8,11 @@ of the true value beyond that.
 import bisect
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
@@ -25,6 +27,10 @@ DAY = 24 * HOUR
 # (older than, stored by): see `compact`
 RESOLUTIONS = ((2 * DAY, HOUR), (90 * DAY, DAY))
 _SLOTS_PER_DOUBLING = 4
+
+Row = tuple[Any, ...]
+"""A bucket or name, a result, a slot; count, and sum, minimum and maximum in ms, the last two None where not recorded."""
+slot_of_row, count_of = itemgetter(2), itemgetter(3)
 
 _COLUMNS = "tenant_id, kind, at, name, outcome, slot, count, sum_ms, low_ms, high_ms"
 _MERGE_CLAUSE = (
@@ -114,19 +120,22 @@ def bounds_of(slot: int) -> tuple[float, float]:
     return 0.0 if slot == 0 else 2 ** ((slot - 1) / _SLOTS_PER_DOUBLING), 2 ** (slot / _SLOTS_PER_DOUBLING)
 
 
-def percentiles(extents: Mapping[int, Extent], shares: Sequence[float]) -> list[float | None]:
+def percentiles(rows: Iterable[Row], shares: Sequence[float]) -> list[float | None]:
     """For each share, the shortest duration (ms) that at least this share of all do not exceed (nearest rank); None if nothing
     was counted."""
-    slots = sorted(extents)
-    ends = list(itertools.accumulate([extents[slot].count for slot in slots]))
+    rows = sorted(rows, key=slot_of_row)
+    ends = list(itertools.accumulate(map(count_of, rows)))
     if not ends:
         return [None for _ in shares]
     values: list[float | None] = []
     for share in shares:
         place = max(1, math.ceil(share * ends[-1] - 1e-9))
-        index = bisect.bisect_left(ends, place)
-        slot, before = slots[index], ends[index - 1] if index else 0
-        values.append(round(extents[slot].value(slot, place - before), 3))
+        slot = slot_of_row(rows[bisect.bisect_left(ends, place)])
+        first = bisect.bisect_left(rows, slot, key=slot_of_row)
+        extent = Extent()
+        for row in rows[first : bisect.bisect_right(rows, slot, lo=first, key=slot_of_row)]:
+            extent.add(*row[3:])
+        values.append(round(extent.value(slot, place - (ends[first - 1] if first else 0)), 3))
     return values
 
 

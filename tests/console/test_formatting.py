@@ -17,7 +17,10 @@ VALUES = st.recursive(
 
 
 def point(good: int, bad: int) -> Summary:
-    return Summary({"succeeded": good, "failed": bad})
+    summary = Summary()
+    for result, count in (("succeeded", good), ("failed", bad)):
+        summary.add(result, 0, (count, 0.0, None, None))
+    return summary
 
 
 def test_columns_are_stacked_with_failures_at_the_bottom() -> None:

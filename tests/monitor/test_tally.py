@@ -98,7 +98,7 @@ def test_a_duration_lies_in_its_slot() -> None:
         low, high = tally.bounds_of(tally.slot_of(duration))
         assert low <= duration + 1e-9
         assert duration <= high + 1e-9
-    assert tally.percentiles({}, (0.5, 0.95)) == [None, None]
+    assert tally.percentiles([], (0.5, 0.95)) == [None, None]
 
 
 def insert_tally(scope: TenantScope, at: int, count: int = 1, kind: str = "execution") -> None:
