@@ -1,5 +1,6 @@
 """Searches executions by their fields, time, failure and text; answers whole rows or the summaries that lists show."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -21,6 +22,17 @@ StartedBy = Literal["user", "key", "trigger", "webapp", "run", "execution"]
 
 MAX_TEXT = 200
 MANY_MATCHES = 2_000
+MANY_LABELS = 1_000
+# The first different labels of a tenant, each found through the index on them.
+_LABELS = """
+WITH RECURSIVE known (label) AS (
+    SELECT MIN(label) FROM execution WHERE tenant_id = ? AND label IS NOT NULL
+    UNION ALL SELECT (SELECT MIN(label) FROM execution WHERE tenant_id = ? AND label > known.label AND label IS NOT NULL)
+    FROM known WHERE known.label IS NOT NULL
+)
+"""
+_ESCAPE = r"ESCAPE '\'"
+_WILDCARD = re.compile(r"[\\%_]")
 # Written into the SQL as literals: a partial index on some statuses is not used for a status passed as a parameter.
 _STATES = frozenset({
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired",
@@ -166,7 +178,7 @@ def _search_text(scope: TenantScope, text: str) -> _Match:
         raise ValidationFailed(message, pointer="/text")
     value = f"={text}"
     ids = scope.select(Execution, Execution.id)
-    matching = [text, *_first_of(ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text)))]
+    matching = [text, *_first_of(ids.where(_label_condition(scope, text)))]
     matching += _first_of(ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text)))
     matching += _first_of(input_values.executions_with(scope, value))
     by_row = (
@@ -174,6 +186,16 @@ def _search_text(scope: TenantScope, text: str) -> _Match:
         | (Execution.id == text) | input_values.has_value(scope, value, Execution.id)
     )  # fmt: skip
     return _match(matching, by_row)
+
+
+def _label_condition(scope: TenantScope, text: str) -> Any:
+    """The condition that a label has this text.  Few different labels are compared once each, and not for each execution."""
+    escaped = _WILDCARD.sub(r"\\\g<0>", text)
+    sql = f"{_LABELS} SELECT label, label {'LIKE' if db.is_sqlite() else 'ILIKE'} ? {_ESCAPE} FROM known LIMIT ?"  # noqa: S608
+    labels = db.rows(sql, (scope.tenant_id, scope.tenant_id, f"%{escaped}%", MANY_LABELS))
+    if len(labels) == MANY_LABELS:
+        return Execution.label_text.is_null(False) & Execution.label_text.contains(text)
+    return is_listed("label", [label for label, has_text in labels if has_text])
 
 
 def list_executions(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[Execution]:
