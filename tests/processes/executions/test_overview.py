@@ -84,6 +84,7 @@ def test_the_steps_of_a_finished_execution_are_counted_once(
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.writes_once(reason="counts statements")
 def test_what_has_not_succeeded_is_read_from_an_index(scope: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     execution = next(iter(scope.select(Execution)))
     add_runs(execution, 20, STATUSES)
