@@ -14,6 +14,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.changes import read_state
+from appliance.core.database.notices import notices
 from appliance.core.database.presence import Presence
 from appliance.core.events import hub
 from appliance.core.interface import ui_folder
@@ -74,6 +75,7 @@ class Appliance:
     def start(self) -> None:
         """Start the sandbox, then the workers, unless `server.run_workers` is off, and the periodic jobs of this process."""
         self.telemetry.start()
+        notices.start()
         self.services.sandbox.start()
         self.services.processes.start(self.scheduler)
         for each in self.upkeep:
@@ -115,6 +117,7 @@ class Appliance:
         for withdraw in self.withdraw:
             withdraw()
         self.telemetry.stop()
+        notices.stop()
         self.presence.close()
         db.close_database()
 

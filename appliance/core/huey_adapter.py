@@ -7,8 +7,8 @@ answers ("none" means that none was open), and the test that fails without it.
 - `JsonSerializer`: messages are JSON. Otherwise they are pickled, and a row of the queue can execute code: #818.
   `test_a_hostile_row_executes_nothing_and_blocks_nobody`
 - `DatabaseStorage`: a message is part of the caller's transaction, is taken on the writer's thread, and wakes a worker after
-  the commit; until then it waits without polling. Otherwise (`SqlStorage`) each thread begins transactions of its own, and
-  workers poll. None.
+  the commit, one of another process if those of this one are busy; until then it waits without polling. Otherwise
+  (`SqlStorage`) each thread begins transactions of its own, and workers poll. None.
   `test_a_rollback_leaves_no_message`, `test_a_message_wakes_a_worker`
 - `start_workers`: starts the worker threads alone. `Consumer.start` also installs signal handlers, which replace the server's
   and which only the main thread can install, and a scheduler thread, for which there are no tasks. None.
@@ -20,6 +20,7 @@ import threading
 from typing import Any
 
 from .database import db
+from .database.notices import notices
 from .imports import import_without
 
 import_without("huey", "psycopg", "redis")  # for storages that are not used here
@@ -31,6 +32,7 @@ from huey.serializer import Serializer  # noqa: E402
 from huey.storage import BlackHoleStorage  # noqa: E402
 
 # Without a lock on the row: at most one process writes at a time.
+ENQUEUED = "task"  # the topic of notices
 _TAKE_FIRST = (
     "DELETE FROM task WHERE id = (SELECT id FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT 1) RETURNING data"
 )
@@ -60,15 +62,28 @@ class DatabaseStorage(BlackHoleStorage):  # type: ignore[misc]
         self._idle = 0
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
-        """Inside a write: insert the message, and wake a worker after the commit."""
+        """Inside a write: insert the message, and wake a worker after the commit; one of another process if all here are busy."""
         db.execute("INSERT INTO task (queue, data, priority) VALUES (?, ?, ?)", (self.name, data, priority or 0))
-        db.after_commit(self.wake)
+        db.after_commit(self._wake_anyone)
 
-    def wake(self, count: int = 1) -> None:
-        """Let `count` calls of `dequeue` that wait, or that find nothing next, look again."""
+    def _wake_anyone(self) -> None:
+        if not self.wake():
+            notices.notify_others(ENQUEUED)
+
+    def wake(self, count: int = 1) -> bool:
+        """Let `count` calls of `dequeue` that wait, or that find nothing next, look again; returns whether so many wait."""
         with self._arrived:
             self._signals += count
             self._arrived.notify(count)
+            return self._signals <= self._idle
+
+    def expect(self) -> bool:
+        """There may be messages of other processes: returns whether a call of `dequeue` waits that nothing has woken yet;
+        otherwise the next call that finds nothing looks again."""
+        with self._arrived:
+            if not self._idle:
+                self._signals = max(self._signals, 1)
+            return self._signals < self._idle
 
     def count_idle(self) -> int:
         """The number of calls of `dequeue` that wait."""
@@ -98,6 +113,11 @@ class DatabaseStorage(BlackHoleStorage):  # type: ignore[misc]
     def has_items(self, count: int) -> bool:
         """Whether there are at least `count` messages; reads no more than that many."""
         return bool(db.rows("SELECT 1 FROM task WHERE queue = ? LIMIT 1 OFFSET ?", (self.name, count - 1)))
+
+    def count_items(self, most: int) -> int:
+        """The number of messages, `most` at most; reads no more than that many."""
+        sql = "SELECT COUNT(*) FROM (SELECT 1 FROM task WHERE queue = ? LIMIT ?) AS first"
+        return int(db.rows(sql, (self.name, most))[0][0])
 
     def enqueued_items(self, limit: int | None = None) -> list[bytes]:
         sql = "SELECT data FROM task WHERE queue = ? ORDER BY priority DESC, id"

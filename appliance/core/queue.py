@@ -10,12 +10,14 @@ from typing import Any
 
 from . import clock
 from .database import db
+from .database.notices import notices
 from .errors import StorageFull
-from .huey_adapter import make_huey, start_workers
+from .huey_adapter import ENQUEUED, make_huey, start_workers
 from .scheduling import PROMPT, PeriodicJob, Rest, Scheduler
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
+POLL_SECONDS_BESIDE_NOTICES = 1.0
 
 
 class TaskQueue:
@@ -26,6 +28,7 @@ class TaskQueue:
         self._tasks: dict[str, Any] = {}
         self._consumer: Any = None
         self._poll: PeriodicJob | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def declare(self, name: str, function: Callable[..., None]) -> None:
         """Register a function as the task `name`; its arguments are JSON scalars.
@@ -60,21 +63,29 @@ class TaskQueue:
         return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}
 
     def start(self, workers: int, scheduler: Scheduler) -> None:
-        """Start `workers` threads in this process that run the tasks; they learn of messages of other processes by a poll."""
+        """Start `workers` threads in this process that run the tasks; they learn of messages of other processes by notices
+        and a poll."""
         logging.getLogger("huey").setLevel(logging.WARNING)
         self._consumer = start_workers(self._huey, workers)
-        self._poll = PeriodicJob("queue", POLL_SECONDS, self._wake_workers, PROMPT, rest=Rest(next_due=lambda: None))
+        seconds = notices.poll_seconds(POLL_SECONDS, POLL_SECONDS_BESIDE_NOTICES)
+        self._poll = PeriodicJob("queue", seconds, self._wake_workers, PROMPT, rest=Rest(next_due=lambda: None))
         self._poll.start(scheduler)
+        self._unsubscribe = notices.subscribe(ENQUEUED, self._expect)
+
+    def _expect(self, _: str | None) -> None:
+        if self._poll is not None and self._huey.storage.expect():
+            self._poll.hasten()
 
     def _wake_workers(self) -> None:
         storage = self._huey.storage
-        if (idle := storage.count_idle()) and storage.has_items(1):
-            storage.wake(idle)
+        if (idle := storage.count_idle()) and (count := storage.count_items(idle)):
+            storage.wake(count)
 
     def stop(self, timeout: float) -> None:
         """Stop taking messages, and wait up to `timeout` seconds for running tasks."""
         if self._consumer is None or self._poll is None:
             return
+        self._unsubscribe()
         self._poll.stop()
         self._consumer.stop()
         self._huey.storage.wake(len(self._consumer.worker_threads))

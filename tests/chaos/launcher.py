@@ -1,9 +1,10 @@
 """Starts `gos serve` or `gos worker`, optionally with one defence removed: the control that the chaos test must fail."""
 
 from appliance.cli import main
+from appliance.core import queue
 from appliance.core.database import db
 from appliance.core.leases import Lease, OrphanFinder
-from appliance.processes.engine import store
+from appliance.processes.engine import end_watch, store
 from appliance.processes.engine.runner import Runner
 from appliance.processes.scheduling import sweeper
 
@@ -29,7 +30,12 @@ def remove_sweeper() -> None:
     sweeper.Sweeper.sweep = lambda self: 0  # type: ignore[method-assign]
 
 
-CONTROLS = {"none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper}
+def remove_polls() -> None:
+    """Beside notices, nobody polls the queue and the ends of executions."""
+    queue.POLL_SECONDS_BESIDE_NOTICES = end_watch.MIN_SECONDS_BESIDE_NOTICES = 3600.0
+
+
+CONTROLS = {"none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper, "polls": remove_polls}
 
 
 def launch(control: str, argv: list[str]) -> int:

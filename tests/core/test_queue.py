@@ -15,7 +15,9 @@ import pytest
 from appliance.core import queue as core_queue
 from appliance.core.database import db
 from appliance.core.database.changes import read_state
+from appliance.core.database.notices import Notices, notices
 from appliance.core.errors import StorageFull
+from appliance.core.huey_adapter import ENQUEUED
 from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import Scheduler
 from tests.store.opening import open_migrated
@@ -183,3 +185,93 @@ def test_a_hostile_row_executes_nothing_and_blocks_nobody(queue: TaskQueue, inbo
     queue.start(1, Scheduler(read_state))
     assert inbox.wait_for(1) == [("good",)]
     assert not (tmp_path / "owned").exists()
+
+
+@pytest.fixture
+def foreign(database: None) -> Iterator[tuple[Notices, threading.Event]]:
+    """The notices of another process, which hears that there are messages; and those of this one, connected."""
+    other, heard, connected = Notices(), threading.Event(), threading.Semaphore(0)
+
+    def hear(payload: str | None) -> None:
+        connected.release() if payload is None else heard.set()
+
+    def note(_: str | None) -> None:
+        connected.release()
+
+    other.subscribe(ENQUEUED, hear)
+    end = notices.subscribe(ENQUEUED, note)
+    for each in (notices, other):
+        each.start()
+        assert connected.acquire(timeout=30)
+    end()
+    yield other, heard
+    for each in (notices, other):
+        each.stop()
+
+
+def insert_elsewhere(name: str, number: int) -> None:
+    """As another process enqueues: this process is not told."""
+    text = json.dumps([str(number), f"gos.{name}", [number]]).encode()
+    db.write(partial(db.execute, "INSERT INTO task (queue, data, priority) VALUES ('gos', ?, 0)", (text,)))
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_notice_of_another_process_wakes_as_many_workers_as_there_are_messages(
+    foreign: tuple[Notices, threading.Event], queue: TaskQueue, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(_: int) -> None:
+        both.wait()
+
+    monkeypatch.setattr(core_queue, "POLL_SECONDS_BESIDE_NOTICES", 600.0)
+    queue.declare("meet", meet)
+    queue.start(2, Scheduler(read_state))
+    for number in range(2):
+        insert_elsewhere("meet", number)
+    insert_elsewhere("wake", 2)
+    foreign[0].notify_others(ENQUEUED)
+    assert inbox.wait_for(1) == [(2,)]
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_notice_that_finds_every_worker_busy_is_remembered(
+    foreign: tuple[Notices, threading.Event], queue: TaskQueue, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr(core_queue, "POLL_SECONDS_BESIDE_NOTICES", 600.0)
+    queue.declare("hold", hold)
+    queue.start(1, Scheduler(read_state))
+    db.write(lambda: queue.enqueue("hold"))
+    assert begun.wait(30)
+    db.write(lambda: queue.enqueue("wake", 1))
+    assert foreign[1].wait(30), "all workers here are busy, so those of other processes are told"
+    insert_elsewhere("wake", 2)
+    foreign[0].notify_others(ENQUEUED)
+    go_on.set()
+    assert inbox.wait_for(2) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_message_that_a_worker_here_takes_is_announced_to_nobody(
+    foreign: tuple[Notices, threading.Event], queue: TaskQueue, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_queue, "POLL_SECONDS_BESIDE_NOTICES", 600.0)
+    pause, sent = threading.Event(), list[str]()
+
+    def record(topic: str, _: str = "") -> None:
+        sent.append(topic)
+
+    monkeypatch.setattr(notices, "notify_others", record)
+    queue.start(1, Scheduler(read_state))
+    storage = queue._huey.storage
+    while not storage.count_idle():
+        pause.wait(0.01)  # until the worker waits
+    db.write(lambda: queue.enqueue("wake", 1))
+    assert inbox.wait_for(1) == [(1,)]
+    assert sent == []

@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.notices import notices
 from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -29,7 +30,16 @@ def record_status(scope: TenantScope, execution_id: str, status: str, error: dic
     if event := _WEBHOOK_EVENTS.get(status):
         webhooks.emit(scope, event, lambda: _to_payload(scope, execution_id, data))
     if status in store.FINISHED:
-        db.after_commit(lambda: completion_signal.notify(execution_id))
+        db.after_commit(lambda: _announce_end(execution_id))
+
+
+ENDED = "execution"  # the topic of notices
+
+
+def _announce_end(execution_id: str) -> None:
+    """After the commit: tell the callers that wait in this process and in others."""
+    completion_signal.notify(execution_id)
+    notices.notify_others(ENDED, execution_id)
 
 
 _WEBHOOK_EVENTS = {
