@@ -14,7 +14,6 @@ import pytest
 
 from appliance.app.store import open_store
 from appliance.connectors.testing import free_port
-from appliance.console.frame.session import COOKIE
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.solutions import write_zip
@@ -160,7 +159,7 @@ def test_a_session_that_ends_on_one_server_has_ended_on_the_other(servers: TwoSe
     sealer = open_store(config)
     person = people.create_user("ada@acme.test", "a password of ada's own")
     people.add_member(tenants.system_scope("acme"), "ada@acme.test", "owner")
-    cookie = f"{COOKIE}={sessions.create_session(sealer, person.id, 'acme', lifetime_ms=3_600_000)}"
+    cookie = f"__Host-gos={sessions.create_session(sealer, person.id, 'acme', lifetime_ms=3_600_000)}"
     db.close_database()
     browser = {"Cookie": cookie, "Sec-Fetch-Site": "same-origin", "X-API-Key": ""}
     with servers.client(0, **browser) as first, servers.client(1, **browser) as second:
@@ -256,3 +255,17 @@ def test_a_schedule_that_is_due_in_both_servers_starts_one_execution(servers: Tw
         open_firings = "SELECT count(*) FROM trigger_state WHERE process_id LIKE 'yearly-%%' AND next_due <= %s"
         wait_until(lambda: server.execute(open_firings, (due,)).fetchone() == (0,))
         assert started() == Counter(names)
+
+
+# -- what each counts for itself
+
+
+def test_a_rate_limit_is_exceeded_at_most_once_per_server(servers: TwoServers, clients: Clients) -> None:
+    limit = {"requests": 10, "window_s": 600}
+    issued = clients[0].post("/api/v1/keys", json={"name": "few", "scopes": ["processflow.read"], "rate_limit": limit})
+    key = issued.raise_for_status().json()["data"]["key"]
+    answers: Counter[int] = Counter()
+    for number in range(2):
+        with servers.client(number, **{"X-API-Key": key}) as client:
+            answers.update(client.get("/api/v1/processes").status_code for _ in range(15))
+    assert answers == {200: 2 * limit["requests"], 429: 10}
