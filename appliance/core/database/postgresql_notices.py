@@ -20,6 +20,7 @@ from appliance.core.errors import Overloaded
 log = logging.getLogger(__name__)
 CHANNEL = "gos"
 RETRY_SECONDS = 0.5
+STOP_SECONDS = 5.0
 CHECK_SECONDS = 10.0  # between two looks whether a silent connection still works
 MAX_WAITING = 10_000  # notices that wait for a connection; more are dropped, as if they were lost
 MAX_BATCH = 1_000
@@ -60,11 +61,13 @@ class NoticeThread(threading.Thread):
             os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
-        """Send what waits, close the connection and end the thread."""
+        """Send what waits, close the connection and end the thread; one that waits for a server that is gone ends with the
+        process."""
         self._is_stopped = True
         os.eventfd_write(self._wake, 1)
-        self.join()
-        os.close(self._wake)
+        self.join(STOP_SECONDS)
+        if not self.is_alive():
+            os.close(self._wake)
 
     def run(self) -> None:
         while not self._is_stopped:
