@@ -190,10 +190,10 @@ def test_a_hostile_row_executes_nothing_and_blocks_nobody(queue: TaskQueue, inbo
 @pytest.fixture
 def foreign(database: None) -> Iterator[tuple[Notices, threading.Event]]:
     """The notices of another process, which hears that there are messages; and those of this one, connected."""
-    other, heard, connected = Notices(), threading.Event(), threading.Semaphore(0)
+    other, arrival, connected = Notices(), threading.Event(), threading.Semaphore(0)
 
     def hear(payload: str | None) -> None:
-        connected.release() if payload is None else heard.set()
+        connected.release() if payload is None else arrival.set()
 
     def note(_: str | None) -> None:
         connected.release()
@@ -204,7 +204,7 @@ def foreign(database: None) -> Iterator[tuple[Notices, threading.Event]]:
         each.start()
         assert connected.acquire(timeout=30)
     end()
-    yield other, heard
+    yield other, arrival
     for each in (notices, other):
         each.stop()
 
@@ -238,17 +238,17 @@ def test_a_notice_of_another_process_wakes_as_many_workers_as_there_are_messages
 def test_a_notice_that_finds_every_worker_busy_is_remembered(
     foreign: tuple[Notices, threading.Event], queue: TaskQueue, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        begun.set()
+        started.set()
         assert go_on.wait(30)
 
     monkeypatch.setattr(core_queue, "POLL_SECONDS_BESIDE_NOTICES", 600.0)
     queue.declare("hold", hold)
     queue.start(1, Scheduler(read_state))
     db.write(lambda: queue.enqueue("hold"))
-    assert begun.wait(30)
+    assert started.wait(30)
     db.write(lambda: queue.enqueue("wake", 1))
     assert foreign[1].wait(30), "all workers here are busy, so those of other processes are told"
     insert_elsewhere("wake", 2)

@@ -73,17 +73,17 @@ def test_a_write_that_fails_notifies_nobody(store: str) -> None:
 def test_a_listener_that_fails_stops_no_other_one_and_one_that_has_left_is_not_called(
     store: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    notices, inbox, gone = Notices(), Inbox(), Inbox()
+    notices, inbox, former = Notices(), Inbox(), Inbox()
 
     def fail(_: str | None) -> None:
         raise RuntimeError("no")
 
     notices.subscribe("row", fail)
-    leave = notices.subscribe("row", gone)
+    leave = notices.subscribe("row", former)
     notices.subscribe("row", inbox)
     leave()
     db.write(lambda: notices.notify("row", "1"))
-    assert (inbox.payloads, gone.payloads) == (["1"], [])
+    assert (inbox.payloads, former.payloads) == (["1"], [])
     assert "a listener for notices of row failed" in caplog.text
 
 
