@@ -54,6 +54,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the long matrices completely (CONTRIBUTING.md)")
+    parser.addoption("--server", action="store_true", help="run the live appliance of the tests on PostgreSQL")
     parser.addoption("--seed", help="selects the part of the matrices that a run without --all tests (default: the commit)")
     parser.addoption("--repeat-writes", action="store_true", help="run each function of db.write twice (docs/testing.md)")
 
@@ -111,13 +112,14 @@ def name_server() -> Iterator[NameServer]:
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -> Iterator[Running]:
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -> Iterator[Running]:
     """A live appliance; each test uses its own processes, collections and labels."""
     dns = [name_server.address]
+    database = request.getfixturevalue("cluster").make_database() if request.config.option.server else ""
     live = start(
         make_config(
             tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000,
-            domains__resolvers=dns, approvals__email_integration="mail", approvals__letter_seconds=0,
+            domains__resolvers=dns, storage__database=database, approvals__email_integration="mail", approvals__letter_seconds=0,
             console__administrators=["owner@acme.test", "ada@northgate.test", "nobody-yet@northgate.test"],
         )
     )  # fmt: skip

@@ -19,7 +19,7 @@ def open_store(config: Config) -> Sealer:
     """Create the data folder and key if needed, open and migrate the database, and return the sealer."""
     config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     sealer = Sealer(load_or_make_key(config.data / "key"))
-    db.open_database(config.database_url)
+    db.open_database(config.database_url, config.storage.writers)
     migrations.migrate()
     hub.subscribe(tenants.TenantDeletionStarted, _check_deletion)
     hub.subscribe(tenants.TenantDeleted, _forget_tenant)

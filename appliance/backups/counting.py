@@ -83,7 +83,7 @@ def count_in_manifest(tables: Mapping[str, int]) -> list[ResourceCount]:
 def _count_entities(scope: TenantScope) -> tuple[int, bool]:
     total = 0
     for (table,) in db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", (scope.tenant_id,)):
-        total += int(db.rows(f'SELECT count(*) FROM (SELECT 1 FROM "{table}" LIMIT ?) AS some', (MAX_COUNT + 1,))[0][0])  # noqa: S608
+        total += int(db.rows(f'SELECT count(*) FROM (SELECT 1 FROM "{table}" LIMIT ?) AS counted', (MAX_COUNT + 1,))[0][0])  # noqa: S608
         if total > MAX_COUNT:
             break
     return min(total, MAX_COUNT), total > MAX_COUNT
@@ -91,6 +91,6 @@ def _count_entities(scope: TenantScope) -> tuple[int, bool]:
 
 def _count(scope: TenantScope, table: str, where: str = "") -> tuple[int, bool]:
     narrowed = f" AND {where}" if where else ""
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE tenant_id = ?{narrowed} LIMIT ?) AS some"  # noqa: S608 - our own words
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE tenant_id = ?{narrowed} LIMIT ?) AS counted"  # noqa: S608 - our own words
     count = int(db.rows(sql, (scope.tenant_id, MAX_COUNT + 1))[0][0])
     return min(count, MAX_COUNT), count > MAX_COUNT

@@ -31,11 +31,8 @@ from huey.registry import Message  # noqa: E402
 from huey.serializer import Serializer  # noqa: E402
 from huey.storage import BlackHoleStorage  # noqa: E402
 
-# Without a lock on the row: at most one process writes at a time.
 ENQUEUED = "task"  # the topic of notices
-_TAKE_FIRST = (
-    "DELETE FROM task WHERE id = (SELECT id FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT 1) RETURNING data"
-)
+_FIRST = "SELECT id FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT 1"
 
 
 class JsonSerializer(Serializer):  # type: ignore[misc]
@@ -104,7 +101,11 @@ class DatabaseStorage(BlackHoleStorage):  # type: ignore[misc]
     def _take(self) -> bytes | None:
         if not self.has_items(1):  # a read needs no place among the writes
             return None
-        rows = db.write(lambda: db.rows(_TAKE_FIRST, (self.name,)))
+        return db.write(self._delete_first, is_shared=True)
+
+    def _delete_first(self) -> bytes | None:
+        """Inside a write: take the first message that no other worker is taking."""
+        rows = db.rows(f"DELETE FROM task WHERE id = ({_FIRST}{db.skip_locked()}) RETURNING data", (self.name,))  # noqa: S608
         return bytes(rows[0][0]) if rows else None
 
     def queue_size(self) -> int:

@@ -78,8 +78,8 @@ class LeaseTable:
         return self._update({**columns, **changes}, self._guarded, (*key, guard), self._on_claim) == 1
 
     def is_current(self, key: Key, guard: Any) -> bool:
-        """Whether the holder of this guard still has the row."""
-        return bool(db.rows(self._is_current, (*key, guard)))
+        """Whether the holder of this guard still has the row; inside a write, also until its commit."""
+        return bool(db.rows(self._is_current + db.row_lock(), (*key, guard)))
 
     def check(self, key: Key, guard: Any) -> None:
         """LeaseLost unless the holder of this guard still has the row."""

@@ -39,6 +39,7 @@ def record_changes(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
     """Record the changes, inside the write, and add their size to the tenant's usage."""
     now, size = clock.now_ms(), 0
     changed = [result for result in results if result.event != "unchanged"]
+    db.order_rows("entity_change")
     sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
     for start in range(0, len(changed), CHUNK_ROWS):
         part = changed[start : start + CHUNK_ROWS]

@@ -324,7 +324,7 @@ def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -
         batch.announce(scope, [result])
         return result
 
-    return db.write(write)
+    return db.write(write, is_shared=operation.op == "create")  # which only the constraints of its table can refuse
 
 
 def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> list[ChangeResult]:

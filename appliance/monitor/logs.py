@@ -68,6 +68,7 @@ class LineFilter:
 
 def write_lines(scope: TenantScope, lines: Sequence[Line]) -> None:
     """Inside a write: store lines, redacted and truncated to 8 KiB of message and 8 KiB of fields each."""
+    db.order_rows(TABLE)
     for start in range(0, len(lines), _ROWS):
         part = lines[start : start + _ROWS]
         values: list[Any] = []

@@ -84,7 +84,7 @@ class KeyTraffic:
             waiting, self._waiting = self._waiting, []
         if waiting:
             try:
-                db.write(partial(count_requests, waiting))
+                db.write(partial(count_requests, waiting), is_shared=True)
             except BaseException:
                 with self._lock:
                     self._waiting = waiting + self._waiting

@@ -195,7 +195,7 @@ class ProcessFlow:
                 unrecorded = new_running(scope, process_id, version, request, birth)
                 if unrecorded is not None:
                     return self._fast.run_here(RunAtOnce.of(scope, unrecorded), compiled, waiter.on_run)
-            row, new = db.write(insert)
+            row, new = db.write(insert, is_shared=write_related is None)
             if new and row.status == "running":
                 claim = claim_at_birth(scope, row)
                 self._fast.run_soon(claim, compiled)

@@ -50,10 +50,10 @@ def cut_after_dispatch(world: World, run_id: str, equip: Callable[[], None] = la
     """The process dies when the dispatch of the call is durable, before its next write; another process takes over."""
     write = db.write
 
-    def write_until_dark(fn: Callable[[], Any]) -> Any:
+    def write_until_dark(fn: Callable[[], Any], *, is_shared: bool = False) -> Any:
         if not writers.state.inside and any(entry.kind == "dispatched" for entry in world.journal(run_id)):
             raise PowerCut
-        return write(fn)
+        return write(fn, is_shared=is_shared)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(db, "write", write_until_dark)

@@ -56,6 +56,7 @@ def test_the_environment_is_read_as_the_settings_type(variable: str, text: str, 
     ("text", "words"),
     [
         ("server: {prot: 8080}", ["server.prot", "server.port", "config.yaml"]),
+        ("storage: {writers: 0}", ["storage.writers", "at least 1"]),
         ("sever: {port: 8080}", ["'sever'", "did you mean"]),
         ("server: {port: '8080x'}", ["server.port", "whole number"]),
         ("server: {port: -1}", ["server.port", "zero or more"]),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import psycopg
 
 _SIZES = "SELECT relname, pg_relation_size(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
-FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", "listen_addresses=''", "max_connections=60", "shared_buffers=32MB")
+FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", "listen_addresses=''", "max_connections=100", "shared_buffers=32MB")
 
 
 def server_programs() -> Path:

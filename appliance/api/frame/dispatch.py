@@ -145,7 +145,7 @@ def _perform_sync(
         return _finish(route, answer, incoming.http.request_id, headers)
     if route.atomic:
         return db.write(lambda: _perform_and_record(route, call, perform, incoming, headers))
-    if recorded := db.write(partial(_claim, call)):
+    if recorded := db.write(partial(_claim, call), is_shared=True):
         return _replay(recorded, headers)
     return _perform_then_record(route, call, perform, incoming, headers)
 
@@ -222,9 +222,9 @@ def _perform_then_record(
         _record_refusal(call, error, incoming)
         raise
     except BaseException:
-        db.write(lambda: idempotency.release(call.scope, _key(call)))
+        db.write(lambda: idempotency.release(call.scope, _key(call)), is_shared=True)
         raise
-    return db.write(lambda: _record(route, call, answer, incoming, headers))
+    return db.write(lambda: _record(route, call, answer, incoming, headers), is_shared=True)
 
 
 def _record_refusal(call: Call, error: ApplianceError, incoming: IncomingRequest) -> None:
@@ -235,10 +235,10 @@ def _record_refusal(call: Call, error: ApplianceError, incoming: IncomingRequest
     """
     released = IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired | GrantRequired
     if isinstance(error, released) or error.extra.get("retryable"):
-        db.write(lambda: idempotency.release(call.scope, _key(call)))
+        db.write(lambda: idempotency.release(call.scope, _key(call)), is_shared=True)
         return
     sent = error_response(error, incoming.http.request_id, incoming.http.accept)
-    db.write(lambda: idempotency.finish(call.scope, _key(call), _to_record(sent)))
+    db.write(lambda: idempotency.finish(call.scope, _key(call), _to_record(sent)), is_shared=True)
 
 
 def _to_record(sent: Response) -> StoredResponse:
@@ -264,7 +264,7 @@ async def _async_work(services: Services, route: Route, incoming: IncomingReques
                 return _stream(pending.call, answer, headers)
             return _finish(route, answer, incoming.http.request_id, headers)
         call = pending.call
-        recorded = await in_thread(threads, db.write, partial(_claim, call))
+        recorded = await in_thread(threads, db.write, partial(_claim, call), is_shared=True)
         if recorded:
             return _replay(recorded, headers)
         try:
@@ -273,9 +273,10 @@ async def _async_work(services: Services, route: Route, incoming: IncomingReques
             await in_thread(threads, _record_refusal, call, error, incoming)
             raise
         except BaseException:  # A bug, or the caller disconnected: the next request with this key must not wait for this one.
-            db.submit(partial(idempotency.release, call.scope, _key(call)))
+            db.submit(partial(idempotency.release, call.scope, _key(call)), is_shared=True)
             raise
-        return await in_thread(threads, db.write, partial(_record, route, call, answer, incoming, headers))
+        record = partial(_record, route, call, answer, incoming, headers)
+        return await in_thread(threads, db.write, record, is_shared=True)
 
 
 async def _handle(route: Route, pending: PendingCall, path_args: dict[str, str]) -> Answer:

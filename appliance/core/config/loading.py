@@ -294,6 +294,8 @@ def _pick(entry: tuple[Any, str], kind: Any) -> tuple[Any, Any, str]:
 def _check(config: Config) -> None:
     if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
         raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must be set to PEM files")
+    if config.storage.writers < 1:
+        raise ConfigInvalid("storage.writers must be at least 1")
     _check_networks("server.trusted_proxies", config.server.trusted_proxies)
     if not 0 <= config.server.drain_seconds <= LONGEST_DRAIN_SECONDS:
         raise ConfigInvalid(

@@ -1,8 +1,8 @@
-"""The database: read connections per thread, a single writer with group commit, and base classes of the models.
+"""The database: read connections per thread, writers, and base classes of the models.
 
-`write` runs a function on the single writer, inside its own savepoint, and returns its result only after the commit that
-contains it is on disk (`synchronous=FULL`).  Functions that arrive during a commit share the next one; an exception rolls
-back only the function that raised it.
+`write` runs a function on a writer and returns its result only after the commit that contains it is on disk
+(`synchronous=FULL`).  With one writer, functions that arrive during a commit share the next one, each inside its own savepoint;
+an exception rolls back only the function that raised it.
 """
 
 import json
@@ -22,52 +22,54 @@ from appliance.core.sentences import Sentence
 
 from . import caches
 from .sqlite import Sqlite
-from .writers import Job, Writer, state
+from .writers import Job, Writers, state
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+WRITERS = 4
 database = peewee.DatabaseProxy()
 _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-_writer: Writer | None = None
+_writers: Writers | None = None
 
 
-def open_database(url: str) -> None:
-    """Open the database at `url` (`sqlite:///path`, `postgresql://…`) for the whole process."""
-    global _writer
+def open_database(url: str, writers: int = WRITERS) -> None:
+    """Open the database at `url` (`sqlite:///path`, `postgresql://…`) for the whole process.
+
+    `writers`: the most connections through which this process writes to a server; SQLite always has one.
+    """
+    global _writers
     caches.empty_all()
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
         database.initialize(Sqlite(str(path), is_writing=lambda: state.inside))
     elif url.startswith("postgresql://"):
-        database.initialize(_postgresql(url))
+        database.initialize(_postgresql(url, writers))
     else:
         kind = repr(url.split(":", maxsplit=1)[0])
         raise ConfigInvalid(Sentence("storage.database: %(url)s is not supported; use sqlite:///PATH or postgresql://…", url=kind))
-    _writer = Writer(database.obj)
-    _writer.start()
+    _writers = Writers(database.obj)
 
 
-def _postgresql(url: str) -> Any:
+def _postgresql(url: str, writers: int) -> Any:
     try:
         from .postgresql import Postgresql
     except ImportError as error:
         raise ConfigInvalid("storage.database: PostgreSQL needs its driver; run pip install 'gos-appliance[postgresql]'") from error
-    server = Postgresql(url)
+    server = Postgresql(url, writers)
     server.check()
     return server
 
 
 def close_database() -> None:
     """Finish all submitted writes, then close the connections of this thread and of the writer."""
-    global _writer
-    if _writer is not None:
-        _writer.submit(None)
-        _writer.join()
-        _writer = None
+    global _writers
+    if _writers is not None:
+        _writers.close()
+        _writers = None
     if database.obj is not None and not database.is_closed():
         database.close()
     if database.obj is not None and not is_sqlite():
@@ -87,12 +89,12 @@ def get_size() -> int:
 
 def writer_depth() -> int:
     """The number of functions that wait for the writer."""
-    return _writer.depth() if _writer else 0
+    return _writers.depth() if _writers else 0
 
 
 def is_full() -> bool:
     """Whether a write of this process failed because the disk is full, and `probe_free_space` has not succeeded since."""
-    return _writer is not None and _writer.is_full
+    return _writers is not None and _writers.is_full
 
 
 def probe_free_space(size: int) -> bool:
@@ -100,7 +102,7 @@ def probe_free_space(size: int) -> bool:
     try:
         write(partial(_try_write, size))
     except _TrialSucceeded:
-        _running_writer().is_full = False
+        _running_writers().is_full = False
         log.warning("the disk has free space again; writes are accepted")
     except StorageFull:
         return False
@@ -125,34 +127,66 @@ def log_failure(logger: logging.Logger, error: Exception, message: str, *args: A
         logger.error(message, *args, exc_info=error)
 
 
-def submit(fn: Callable[[], T]) -> "Future[T]":
+def submit(fn: Callable[[], T], *, is_shared: bool = False) -> "Future[T]":
     """Like `write`, without waiting: the future is resolved after the commit.  `fn` must be repeatable, as there."""
-    job = Job(fn)
+    job = Job(fn, is_shared=is_shared)
     if state.inside:
         try:
-            job.future.set_result(write(fn))
-        except BaseException as error:  # noqa: BLE001  raised by the future
+            job.future.set_result(write(fn, is_shared=is_shared))
+        except Exception as error:  # noqa: BLE001  raised by the future
             job.future.set_exception(error)
     else:
-        _running_writer().submit(job)
+        _running_writers().submit(job)
     return job.future
 
 
-def write(fn: Callable[[], T]) -> T:
+def write(fn: Callable[[], T], *, is_shared: bool = False) -> T:
     """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write.
 
     `fn` must be repeatable, because a transaction that fails can be run again from its start: it computes from values that it
     does not change, returns its results, and has effects outside the database only by `after_commit`.
+
+    While it runs, nothing else is written, in any process, so that it may look before it changes. `is_shared`: on a server, other
+    shared functions run beside it. Each of its changes must then be safe on its own: by a unique constraint, by a fence or
+    version that it compares, or by a row that it has locked (`row_lock`). Where it does come to look before it changes, it calls
+    `require_exclusive`; so does `write` without `is_shared` inside of it.
     """
     if state.inside:
+        if not is_shared:
+            require_exclusive()
         return fn()
-    return submit(fn).result()
+    return submit(fn, is_shared=is_shared).result()
 
 
-def _running_writer() -> Writer:
-    if _writer is None:
+def require_exclusive() -> None:
+    """Inside a write: what follows needs a write without others beside it; a shared one runs again from its start as such."""
+    if state.job is not None:
+        state.job.require_exclusive()
+
+
+def order_rows(table: str) -> None:
+    """Inside a write, before inserts into a table whose followers read on from a number: the numbers become visible in order.
+
+    From here to the commit, one shared write at a time adds to this table, so it comes as late in a write as possible.
+    """
+    if state.job is not None and state.job.is_shared:
+        database.obj.lock(table)
+
+
+def skip_locked() -> str:
+    """The end of a SELECT inside a write that leaves out rows which others have locked, and locks those it finds."""
+    return f"{lock} SKIP LOCKED" if (lock := row_lock()) else ""
+
+
+def row_lock() -> str:
+    """The end of a SELECT whose rows others must not change before the commit; empty on SQLite, and outside a write."""
+    return database.obj.row_lock if state.inside else ""
+
+
+def _running_writers() -> Writers:
+    if _writers is None:
         raise RuntimeError("the database is closed")
-    return _writer
+    return _writers
 
 
 def after_commit(fn: Callable[[], None]) -> None:

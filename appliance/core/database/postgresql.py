@@ -1,9 +1,8 @@
-"""The PostgreSQL database: one writer across all processes, a bounded pool of read connections, presence by locks."""
+"""The PostgreSQL database: exclusive and shared writes, a pool of read connections, presence by locks."""
 
 import re
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -20,18 +19,19 @@ from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
 from .presence import Presence
+from .read_pool import ReadPool
 from .savepoints import Savepoints
 from .sqlite import TIMEOUT_MESSAGE
 
-MAX_READERS = 16
-WAIT_SECONDS = 20.0
-WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # The advisory lock that every write of every process takes.
+WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # The advisory lock of all writes: shared ones share it.
 _PRESENCE = b"gos:presence:"
 
 # Keepalives end the sessions, and thereby the locks, of a machine that has disappeared.
 _SESSION_SETTINGS = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
 _WRITER_SETTINGS = "SET lock_timeout = '20s'; SET idle_in_transaction_session_timeout = '60s'; SET synchronous_commit = on"
 _READER_SETTINGS = "SET default_transaction_read_only = on"
+
+_CONFLICTS = psycopg.errors.DeadlockDetected
 
 _QUOTED_OR_PLACEHOLDER = re.compile(r"""'[^']*'|"[^"]*"|\?|%""")
 
@@ -42,67 +42,17 @@ def convert_placeholders(sql: str) -> str:
     return _QUOTED_OR_PLACEHOLDER.sub(lambda match: "%s" if match[0] == "?" else match[0].replace("%", "%%"), sql)
 
 
+class _Write(threading.local):
+    """What is known of this thread's write transaction."""
+
+    can_repeat = False
+
+
 class _BooleanDumper(adapt.Dumper):
     """Writes a boolean as 0 or 1, as our columns store it on both databases."""
 
     def dump(self, obj: bool) -> bytes:
         return b"1" if obj else b"0"
-
-
-class _ReadPool:
-    """A pool of at most `MAX_READERS` read-only connections, each used for one statement or snapshot; fewer if the server has
-    no more."""
-
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-        self._is_shut = False
-        self._idle: deque[Any] = deque()
-        self._in_use = 0
-        self._free = threading.Condition()
-
-    def acquire(self) -> Any:
-        """Take a connection; Overloaded if none is free within `WAIT_SECONDS`, or the pool is empty and the server refuses one."""
-        deadline = clock.monotonic() + WAIT_SECONDS
-        limit = MAX_READERS
-        while True:
-            with self._free:
-                if not self._free.wait_for(lambda: self._in_use < limit, max(0.0, deadline - clock.monotonic())):  # noqa: B023
-                    raise Overloaded("every connection to the database is in use; try again in a moment")
-                self._in_use += 1
-                with suppress(IndexError):
-                    return self._idle.pop()
-            try:
-                return self._connect()
-            except BaseException as error:
-                with self._free:
-                    self._in_use -= 1
-                    limit = self._in_use
-                    self._free.notify()
-                if not isinstance(error, Overloaded) or limit == 0:
-                    raise
-
-    def release(self, connection: Any) -> None:
-        if connection.closed:
-            self.close_idle()  # The server was probably restarted, which closes the other connections too.
-        elif connection.info.transaction_status == TransactionStatus.IDLE:
-            self._idle.append(connection)
-            if self._is_shut:
-                self.close_idle()
-        else:
-            connection.close()
-        with self._free:
-            self._in_use -= 1
-            self._free.notify()
-
-    def shut(self) -> None:
-        """Close the idle connections, and all others when they are returned."""
-        self._is_shut = True
-        self.close_idle()
-
-    def close_idle(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().close()
 
 
 class _Driver(peewee.Psycopg3Adapter):  # type: ignore[misc]  # peewee carries no types
@@ -129,14 +79,18 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     psycopg2_adapter = psycopg3_adapter = _Driver  # peewee takes the first if it was imported without psycopg, else the second
 
+    shares_writes = True
+    row_lock = " FOR NO KEY UPDATE"
     size_sql = "SELECT pg_database_size(current_database())"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, writers: int = 1) -> None:
         # A client-side cursor inserts parameters as literals, so that their types follow from the statement, as on SQLite.
         options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
         super().__init__(url, prefer_psycopg3=True, **options)
-        self._readers = _ReadPool(lambda: self._open(_READER_SETTINGS))
+        self._readers = ReadPool(lambda: self._open(_READER_SETTINGS))
         self._savepoints = Savepoints()
+        self._write = _Write()
+        self.writers = writers
         self._watching: Any = None
 
     def check(self) -> None:
@@ -238,19 +192,20 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             return super()._execute_cursor(sql, params, **options)
 
     def _execute_on_own(self, sql: str, params: Any, **options: Any) -> Any:
-        """Run a statement on this thread's connection, after the unsent savepoint statements; returns its cursor."""
+        """Run a statement on this thread's connection, after the unsent ones; returns its cursor."""
         unsent = self._savepoints.unsent()
-        if not unsent:
-            return super()._execute_cursor(sql, params, **options)
         try:
             cursor = super()._execute_cursor(unsent + sql, params, **options)
-        except BaseException:
+        except BaseException as error:
             if self._state.conn.info.transaction_status != TransactionStatus.INTRANS:  # Otherwise, nothing was sent.
                 self._savepoints.forget()
+            if isinstance(error, peewee.OperationalError):
+                self._write.can_repeat = isinstance(error.orig, _CONFLICTS) or self._state.conn.closed
             raise
-        self._savepoints.forget()
-        while cursor.nextset():
-            pass
+        if unsent:
+            self._savepoints.forget()
+            while cursor.nextset():
+                pass
         return cursor
 
     @contextmanager
@@ -269,31 +224,36 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
                     connection.execute("RESET statement_timeout")  # Back to the default of the server, role or database.
 
-    def begin_write(self) -> None:
-        """Begin a write transaction; there is at most one across all processes, as on SQLite.
+    def begin_write(self, *, is_shared: bool) -> None:
+        """Begin a write transaction, beside other shared ones or alone across all processes; its first statement does so.
 
-        Code inside `db.write` relies on this: rows that it has read do not change before it writes, and serial numbers
-        become visible in order.
+        Code inside an exclusive `db.write` relies on this: rows that it has read do not change before it writes.
         """
-        is_retry = False
         self._savepoints.forget()
-        while True:
-            if self._state.closed:
-                self.connect()
-            try:
-                self.execute_sql(f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})")
-                return
-            except peewee.OperationalError:
-                can_retry = self._state.conn.closed and not is_retry
-                self.roll_back()
-                if not can_retry:
-                    raise
-                is_retry = True
+        self._write.can_repeat = False
+        if self._state.closed or self._state.conn.closed:
+            self.close()
+            self.connect()
+        self._savepoints.begin(f"BEGIN; SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
+
+    def lock(self, name: str) -> None:
+        """Wait for the advisory lock of this name, with the next statement; it is released with the transaction."""
+        self._savepoints.begin(f"SELECT pg_advisory_xact_lock({_signed(lock_number(name))})")
+
+    def can_repeat(self) -> bool:
+        """Whether this thread's transaction failed, and was rolled back, because of a concurrent one or a lost connection."""
+        return self._write.can_repeat
 
     def commit_write(self) -> None:
         """Commit; returns when the changes are on disk."""
         self._savepoints.forget()  # Savepoints end with the transaction.
-        self.execute_sql("COMMIT")
+        if self._state.conn.info.transaction_status == TransactionStatus.IDLE:
+            return  # nothing was sent
+        try:
+            self.execute_sql("COMMIT")
+        except peewee.OperationalError as error:
+            self._write.can_repeat = isinstance(error.orig, _CONFLICTS)  # After a lost connection, nobody knows.
+            raise
 
     def set_savepoint(self) -> str:
         """Set a savepoint in the writer's transaction, and return its name."""

@@ -11,6 +11,10 @@ class Savepoints(threading.local):
         self._names = itertools.count(1)
         self._unsent: list[str] = []
 
+    def begin(self, statement: str) -> None:
+        """Send this statement, which begins the transaction or takes a lock of it, with the next one."""
+        self._unsent.append(statement)
+
     def set(self) -> str:
         """Set a savepoint, and return its name."""
         name = f"sp_{next(self._names)}"

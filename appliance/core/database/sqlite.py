@@ -31,6 +31,9 @@ _pause = threading.Event()
 class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
     """A connection per thread; `is_writing` says whether the current thread is the writer."""
 
+    writers = 1
+    shares_writes = False
+    row_lock = ""
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
     def __init__(self, path: str, is_writing: Callable[[], bool]) -> None:
@@ -99,11 +102,15 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         finally:
             connection.set_progress_handler(None, 0)
 
-    def begin_write(self) -> None:
+    def begin_write(self, *, is_shared: bool) -> None:
         """Begin a write transaction; there is at most one across all processes."""
         if not self.is_connection_usable():
             self.connect(reuse_if_open=True)
         self.execute_sql("BEGIN IMMEDIATE")
+
+    def can_repeat(self) -> bool:
+        """Whether this thread's transaction failed because of a concurrent one; here, writes wait for each other instead."""
+        return False
 
     def commit_write(self) -> None:
         """Commit; returns when the changes are on disk."""

@@ -185,7 +185,7 @@ class Attempts:
         filled = fill(self._tools.pool, templates, names, now)
         if step.kind in ("integration", "code") and step.is_volatile:
             run.state = {"filled": filled}
-            db.write(lambda: transitions.write_started(job.claim, run))
+            db.write(lambda: transitions.write_started(job.claim, run), is_shared=True)
         return filled
 
     def _record(self, run: StepRun, result: Result) -> Performed:

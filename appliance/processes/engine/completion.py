@@ -91,8 +91,10 @@ def close_execution(scope: TenantScope, child: Child, *, is_new: bool = False) -
     if is_new:
         hub.publish(ExecutionEnded(scope, child))
         return
-    sql = "SELECT parent, retry_of FROM execution WHERE tenant_id = ? AND id = ?"
-    for parent, retry_of in db.rows(sql, (scope.tenant_id, child.execution_id)):
+    sql = "SELECT parent, retry_of, slot FROM execution WHERE tenant_id = ? AND id = ?"
+    for parent, retry_of, slot in db.rows(sql, (scope.tenant_id, child.execution_id)):
+        if parent or retry_of or slot is not None:
+            db.require_exclusive()  # the end changes other executions
         if parent:
             tainting.add_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
         if retry_of and child.status == "succeeded":
@@ -121,6 +123,7 @@ def close_execution(scope: TenantScope, child: Child, *, is_new: bool = False) -
 def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
     """Inside a commit: withdraw every open call of an execution."""
     for each in suspension.open_calls(scope, execution_id):
+        db.require_exclusive()  # who answers the call must not do so at the same time
         _withdraw(scope, each)
     suspension.drop_execution(scope, execution_id)
 
@@ -135,6 +138,7 @@ def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str)
         return
     for each in waiting:
         if each.ok is None:
+            db.require_exclusive()
             _withdraw(scope, each)
     suspension.drop_step(scope, execution_id, path, iteration)
 

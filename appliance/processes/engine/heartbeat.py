@@ -89,7 +89,7 @@ class Heartbeat:
         slow = {key: call for key, call in running if not call.is_shown and now - call.started >= SLOW_AFTER_SECONDS}
         if not slow and now - job.lease_renewed < self._every:
             return
-        if db.write(lambda: self._record(job, slow)):
+        if db.write(lambda: self._record(job, slow), is_shared=True):
             job.cancel.set()
         job.lease_renewed = now
         for attempt in slow.values():

@@ -99,7 +99,7 @@ class Runner:
             row = scope.find(Execution, id=execution_id)
             return None if row is None or not self._claimable(row, now) else self.claim_row(scope, row)
 
-        return db.write(claim_due)
+        return db.write(claim_due, is_shared=True)
 
     def claim_row(self, scope: TenantScope, row: Execution) -> Claim | None:
         """Inside a write: claim an execution that may run; None if another worker was faster."""
@@ -347,7 +347,8 @@ class Runner:
                 transitions.write_transition(claim, job.active_ms(), final, is_new=is_new)
             return recorded, final, cancel_requested
 
-        recorded, final, cancel_requested = db.write(write)
+        is_shared = handler is None and (end is None or end.error is None) and all(each.result.is_shared for each in performed)
+        recorded, final, cancel_requested = db.write(write, is_shared=is_shared)
         job.lease_renewed = clock.monotonic()
         for each in recorded:
             job.history.put(each.run)

@@ -69,7 +69,10 @@ class JournalEntry:
 
 
 def check_fence(claim: Claim) -> None:
-    """LeaseLost unless the claim is still valid; every write under a claim starts with this check."""
+    """LeaseLost unless the claim is still valid, and until the commit; every write under a claim starts with this check.
+
+    So what an execution has is written by one at a time, in shared writes too.
+    """
     if not _insert_deferred(claim):
         LEASES.check(claim.key, claim.fence)
 
@@ -88,7 +91,7 @@ def insert_ended(claim: Claim, status: str, active_ms: int, changes: Columns) ->
 def record(claim: Claim) -> None:
     """Outside a write: make a deferred row durable, before anything that is more than a read leaves its own rows."""
     if claim.deferred is not None and not claim.deferred.is_durable:
-        db.write(lambda: check_fence(claim))
+        db.write(lambda: check_fence(claim), is_shared=True)
 
 
 def renew_lease(claim: Claim, lease_until: int, active_ms: int) -> bool:

@@ -75,6 +75,8 @@ def insert_execution(
 ) -> tuple[Execution, bool]:
     """Inside a write: insert an execution; answers its row, and False if the same request had already started it."""
     now = clock.now_ms()
+    if request.token or origin.only_retry or origin.parent is not None:
+        db.require_exclusive()  # the execution must be the only one of its kind, or fit in beside others
     if request.token and (repeated := _find_repeated(scope, request, now)) is not None:
         return repeated, False
     if origin.only_retry and (other := scope.find(Execution, retry_of=origin.retry_of)) is not None:

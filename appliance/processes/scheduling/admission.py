@@ -69,6 +69,8 @@ def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionR
     begins_at = request.run_at if is_scheduled and request.run_at is not None else now
     expires_at = _expiry_of(request, rules, begins_at)
     slot = slot_of(rules.concurrency, request.input) if rules.concurrency else None
+    if slot is not None:
+        db.require_exclusive()  # what holds the slots must not change before the new row is there
     if is_scheduled:
         return Admission(begins_at, True, None, slot, expires_at)
     if slot is not None and slot.behaviour == "reject" and not slots.is_free(scope, process_id, slot):

@@ -26,8 +26,8 @@ def ready_tenants() -> list[str]:
 
 
 def first_ready(tenant_id: str) -> str | None:
-    """The tenant's next execution that is ready to start; None without one."""
-    rows = db.rows(_FIRST, (tenant_id,))
+    """Inside a write: the tenant's next execution that is ready to start and that no other worker is claiming; None without one."""
+    rows = db.rows(_FIRST + db.skip_locked(), (tenant_id,))
     return rows[0][0] if rows else None
 
 

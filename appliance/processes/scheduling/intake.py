@@ -51,22 +51,24 @@ class Intake:
                 self._runner.run(claim)
             finally:
                 self._places.release(claim.scope.tenant_id)
-        db.write(lambda: self.wake(tenant_id, execution_id))
+        db.write(lambda: self.wake(tenant_id, execution_id), is_shared=True)
 
     def claim_next(self) -> Claim | None:
         """Claims the next execution; None when none may start here now.  The caller gives its place back afterwards."""
+        tried: set[str] = set()
         while not self._draining.is_set():
-            tenant_id = self._places.acquire(fair_share.ready_tenants())
+            tenant_id = self._places.acquire(each for each in fair_share.ready_tenants() if each not in tried)
             if tenant_id is None:
                 return None
             claim: Claim | None = None
             try:
-                claim = db.write(partial(self._claim_first, tenant_id))
+                claim = db.write(partial(self._claim_first, tenant_id), is_shared=True)
             finally:
                 if claim is None:
                     self._places.release(tenant_id)
             if claim is not None:
-                return claim  # Otherwise others were faster, or everything had expired.
+                return claim
+            tried.add(tenant_id)  # Others were faster, or what was first has expired.
         return None
 
     def _claim_first(self, tenant_id: str) -> Claim | None:
@@ -83,4 +85,5 @@ class Intake:
             if not self._queue.has_messages(1) and fair_share.anything_ready():
                 self.wake(tenant_id, row.id)
             return claim
+        self.wake(tenant_id, "")  # for those behind the expired ones
         return None

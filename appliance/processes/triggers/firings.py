@@ -110,6 +110,7 @@ class Firings:
 
         An event too deep in a chain of events is recorded as a failure of the trigger.
         """
+        db.require_exclusive()
         if event.depth > MAX_DEPTH:
             message = Sentence(
                 "this event follows a chain of %(max_depth)s events, which is the limit; check whether a process triggers "

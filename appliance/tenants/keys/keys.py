@@ -299,7 +299,7 @@ def authorize_key(
         _check_address(authority, address)
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         row.last_used_at = now
-        db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute())
+        db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute(), is_shared=True)
     own, *above = authority.rate_limits
     scope = TenantScope(row.tenant_id, f"key:{own.key_id}", authority.scopes, request_id, has_agent_key=authority.has_agent_key)
     return Caller(

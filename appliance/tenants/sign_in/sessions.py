@@ -113,7 +113,7 @@ def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_
     if of_tenant != tenant_id or expires_at <= now:
         return None
     if expires_at - now < lifetime_ms * 0.9:
-        db.submit(lambda: Session.update(expires_at=now + lifetime_ms).where(Session.digest == digest).execute())
+        db.submit(lambda: Session.update(expires_at=now + lifetime_ms).where(Session.digest == digest).execute(), is_shared=True)
     if tenant_id is None:
         return SignedIn(user_id, login, None, None, language, root)
     if role is None:

@@ -37,9 +37,9 @@ def counted_commits() -> Iterator[list[int]]:
     """The number of the writer's transactions for callers outside of it."""
     count, write = [0], db.write
 
-    def count_write(fn: Callable[[], Any]) -> Any:
+    def count_write(fn: Callable[[], Any], *, is_shared: bool = False) -> Any:
         count[0] += not writers.state.inside
-        return write(fn)
+        return write(fn, is_shared=is_shared)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(db, "write", count_write)

@@ -31,13 +31,13 @@ def power_cut(number: int, when: When) -> Iterator[None]:
     write = db.write
     numbers = itertools.count(1)
 
-    def write_until_dark(fn: Callable[[], Any]) -> Any:
+    def write_until_dark(fn: Callable[[], Any], *, is_shared: bool = False) -> Any:
         if writers.state.inside:
-            return write(fn)
+            return write(fn, is_shared=is_shared)
         position = next(numbers)
         if position == number and when == "before":
             raise PowerCut
-        result = write(fn)
+        result = write(fn, is_shared=is_shared)
         if position == number:
             raise PowerCut
         return result
@@ -59,8 +59,8 @@ def cut_after_first_mark() -> Iterator[None]:
         if any(entry.method == "datapool.create" for entry in entries):
             wrote.set()
 
-    def write_until_dark(fn: Callable[[], Any]) -> Any:
-        result = write(fn)
+    def write_until_dark(fn: Callable[[], Any], *, is_shared: bool = False) -> Any:
+        result = write(fn, is_shared=is_shared)
         if wrote.is_set() and not writers.state.inside:
             raise PowerCut
         return result
