@@ -291,11 +291,19 @@ def _pick(entry: tuple[Any, str], kind: Any) -> tuple[Any, Any, str]:
     return entry[0], kind, entry[1]
 
 
+def _check_numbers(config: Config) -> None:
+    asking = config.approvals
+    if asking.open_per_tenant < 1 or asking.open_per_requester < 1 or asking.letter_seconds < 0:
+        raise ConfigInvalid(
+            "approvals.open_per_tenant and open_per_requester must be at least 1, and letter_seconds at least 0"
+        )
+    if config.storage.writers < 1:
+        raise ConfigInvalid("storage.writers must be at least 1")
+
+
 def _check(config: Config) -> None:
     if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
         raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must be set to PEM files")
-    if config.storage.writers < 1:
-        raise ConfigInvalid("storage.writers must be at least 1")
     _check_networks("server.trusted_proxies", config.server.trusted_proxies)
     if not 0 <= config.server.drain_seconds <= LONGEST_DRAIN_SECONDS:
         raise ConfigInvalid(
@@ -309,11 +317,7 @@ def _check(config: Config) -> None:
         raise ConfigInvalid(
             "metrics.token must have at least 16 characters and no spaces, and cannot be combined with metrics.token_file"
         )
-    asking = config.approvals
-    if asking.open_per_tenant < 1 or asking.open_per_requester < 1 or asking.letter_seconds < 0:
-        raise ConfigInvalid(
-            "approvals.open_per_tenant and open_per_requester must be at least 1, and letter_seconds at least 0"
-        )
+    _check_numbers(config)
     for name in ("confirm_wider_within", "confirm_departed_within"):
         _check_duration(f"authority.{name}", getattr(config.authority, name))
     if config.tls.http_port and config.tls_mode == "off":
