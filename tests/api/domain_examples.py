@@ -12,14 +12,15 @@ def _webapp(tenant: Resources) -> str:
 
 
 def _claim(tenant: Resources) -> Example:
-    """A domain of the tenant's own."""
-    app, host = _webapp(tenant), f"{fresh('shop')}.{tenant.tenant}.test"
+    """A domain of the tenant's own, of a WebApp of its own, which may have only so many."""
+    app, host = tenant.webapp(), f"{fresh('shop')}.{tenant.tenant}.test"
     tenant.ask("POST", f"/webapps/{app}/domains", {"host": host})
     return Example({"app": app, "host": host})
 
 
 def _one(tenant: Resources) -> dict[str, str]:
-    return {"app": _webapp(tenant), "host": tenant.once("domain", lambda: _claim(tenant).path["host"])}
+    app, _, host = tenant.once("domain", lambda: "/".join(map(str, _claim(tenant).path.values()))).partition("/")
+    return {"app": app, "host": host}
 
 
 def _certified(tenant: Resources) -> Example:
@@ -39,7 +40,7 @@ def _without_body(example: Example) -> Example:
 AUTHORITY = Authority()
 DOMAINS: dict[str, Callable[[Resources], Example]] = {
     "list_webapp_domains": lambda tenant: Example({"app": _webapp(tenant)}),
-    "claim_webapp_domain": lambda tenant: Example({"app": _webapp(tenant)}, {"host": f"{fresh('new')}.{tenant.tenant}.test"}),
+    "claim_webapp_domain": lambda tenant: Example({"app": tenant.webapp()}, {"host": f"{fresh('new')}.{tenant.tenant}.test"}),
     "get_webapp_domain": lambda tenant: Example(_one(tenant)),
     "change_webapp_domain": lambda tenant: Example(_one(tenant), {"primary": True}),
     "verify_webapp_domain": lambda tenant: Example(_one(tenant)),

@@ -177,4 +177,3 @@ def test_the_protections_of_the_weakest_process_are_reported() -> None:
     weak, strong = Protections(False, 0, None, True), Protections(True, 7, 65_100, True)
     assert weakest([strong, weak]) == weak
     assert weakest([strong, strong]) == strong
-    assert weakest([]) == Protections()

@@ -72,9 +72,9 @@ def test_who_looks_before_it_changes_must_say_so(server: str) -> None:
     meeting = Meeting(2)
 
     def insert(party: int) -> None:
-        found = texts()
+        before = texts()
         meeting.meet(party)
-        if not found:
+        if not before:
             note(str(party))
 
     all_at_once(lambda: insert(1), lambda: insert(2))
@@ -115,13 +115,13 @@ def test_nothing_is_written_beside_an_exclusive_function(server: str) -> None:
         assert texts() == before
         return before
 
-    held = db.submit(hold)
+    first = db.submit(hold)
     assert inside.wait(20)
     others = [db.submit(lambda: note("shared"), is_shared=True), db.submit(lambda: note("exclusive"))]
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     wait_until(lambda: db.rows(waiting) == [(1,)])  # the shared one; the exclusive one has not begun
     go_on.set()
-    assert held.result(20) == []
+    assert first.result(20) == []
     assert [other.result(20) for other in others] == [1, 1]
 
 
@@ -165,18 +165,18 @@ def test_no_increment_is_lost(server: str) -> None:
 def test_what_follows_from_a_failed_attempt_is_forgotten(server: str) -> None:
     db.write(lambda: note("one"))
     attempts: list[str] = []
-    told: list[int] = []
+    numbers: list[int] = []
 
     def insert() -> None:
         number = len(attempts)
         attempts.append("")
-        db.after_commit(lambda: told.append(number))
+        db.after_commit(lambda: numbers.append(number))
         db.always_write(lambda: note(f"lasting {number}"))
         note(f"attempt {number}")
         db.require_exclusive()
 
     db.write(insert, is_shared=True)
-    assert told == [1]
+    assert numbers == [1]
     assert texts() == ["attempt 1", "lasting 1", "one"]
 
 

@@ -48,17 +48,18 @@ class NoticeThread(threading.Thread):
         self._waiting: dict[str, None] = {}
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._is_stopped = False
+        self._is_stopped = self._is_closed = False
         self._is_lost = False
 
     def send(self, notice: str) -> None:
         """Have the notice sent; equal ones that wait count as one."""
         with self._lock:
-            is_first = not self._waiting
+            if self._is_closed:
+                return
+            if not self._waiting:
+                os.eventfd_write(self._wake, 1)
             if len(self._waiting) < MAX_WAITING:
                 self._waiting[notice] = None
-        if is_first:
-            os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
         """Send what waits, close the connection and end the thread; one that waits for a server that is gone ends with the
@@ -67,7 +68,9 @@ class NoticeThread(threading.Thread):
         os.eventfd_write(self._wake, 1)
         self.join(STOP_SECONDS)
         if not self.is_alive():
-            os.close(self._wake)
+            with self._lock:  # its number may be that of another file from now on
+                self._is_closed = True
+                os.close(self._wake)
 
     def run(self) -> None:
         while not self._is_stopped:
