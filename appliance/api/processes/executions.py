@@ -299,7 +299,7 @@ async def follow_execution(call: Call, process_id: str, execution_id: str) -> An
 
 
 async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tuple[int, str, Any]]:
-    loop = asyncio.get_running_loop()
+    loop, is_over = asyncio.get_running_loop(), False
     while True:
         events = await loop.run_in_executor(call.services.threads, partial(_events_after, call.scope, execution_id, last))
         if events is None:
@@ -309,10 +309,12 @@ async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tup
             yield event.id, event.type, {"at": clock.rfc3339(event.at), "execution_id": execution_id, **event.data}
             if event.type in FINISHED:
                 return
-        if not events:
-            over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
-            if over:
-                return
+        if events:
+            continue
+        if is_over:
+            return
+        is_over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
+        if not is_over:  # otherwise its last events may have come since they were read
             await asyncio.sleep(call.services.limits.streams.poll_interval(POLL_SECONDS))
 
 
