@@ -23,6 +23,8 @@ ensure_test_tools() {
     command -v slapd >/dev/null || [ -x /usr/sbin/slapd ] || missing+=(slapd)
     command -v apache2 >/dev/null || [ -x /usr/sbin/apache2 ] || missing+=(apache2-bin)
     command -v proftpd >/dev/null || [ -x /usr/sbin/proftpd ] || missing+=(proftpd-core proftpd-mod-crypto)
+    command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
+    command -v caddy >/dev/null || missing+=(caddy)
     command -v openssl >/dev/null || missing+=(openssl)
     command -v php >/dev/null || missing+=(php-cli)
     /usr/bin/python3 -c 'import swift' 2>/dev/null || missing+=(python3-swift)

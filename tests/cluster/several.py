@@ -1,8 +1,6 @@
 """Several processes of one installation: one data folder, one PostgreSQL database, `gos serve` and `gos worker` in any number."""
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +31,7 @@ class Several:
 
     folder: Path
     key: str
+    base: str = "localhost"
     processes: list[Process] = field(default_factory=list)
 
     def start(self, *command: str, port: int = 0) -> Process:
@@ -65,26 +64,27 @@ class Several:
 
     def client_at(self, port: int) -> httpx.Client:
         """Tenant acme's API on this port of this machine."""
-        headers = {"Host": f"acme.localhost:{port}", "X-API-Key": self.key}
+        headers = {"Host": f"acme.{self.base}:{port}", "X-API-Key": self.key}
         return httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60, trust_env=False, verify=TRUST)
 
-    def kill_all(self) -> None:
+    def stop_all(self) -> None:
+        """Stop whatever still runs; a second signal ends a drain."""
+        for each in [*self.processes, *self.processes]:
+            each.forked.terminate()
         for each in self.processes:
-            if each.forked.poll() is None:
-                os.killpg(each.forked.pid, signal.SIGKILL)
-                each.forked.wait()
+            each.forked.wait(60)
 
 
 @contextmanager
 def several(folder: Path, database: str, **settings: dict[str, Any]) -> Iterator[Several]:
-    """An installation without a process yet; whatever still runs at the end is killed."""
+    """An installation without a process yet; whatever still runs at the end is stopped."""
     quick = {"logs": {"level": "warning"}, "queue": {"workers": 2, "sweep_ms": 100}, "storage": {"database": database}}
     folder.joinpath("config.yaml").write_text(json.dumps(quick | settings))
-    group = Several(folder, prepare_store(folder))
+    group = Several(folder, prepare_store(folder), settings.get("domains", {}).get("base", "localhost"))
     try:
         yield group
     finally:
-        group.kill_all()
+        group.stop_all()
 
 
 def publish(client: httpx.Client, process: dict[str, Any]) -> None:
