@@ -81,7 +81,7 @@ def test_fifty_megabytes_arrive_whole_and_are_read_from_the_other_server(
     content, authority, host = tmp_path / "content", tmp_path / "ca.pem", f"acme.{BASE}:{behind_nginx.proxy.port}"
     content.write_bytes(hashlib.sha256(b"content").digest() * (50 << 15))
     authority.write_text(text_of(behind_nginx.proxy.authority.certificate))
-    command = [
+    command: list[str | Path] = [
         "curl", "--silent", "--show-error", "--fail", f"--{version}", "--cacert", authority, "--resolve", f"{host}:127.0.0.1",
         "--header", f"X-API-Key: {behind_nginx.group.key}", "--header", "Content-Type: application/octet-stream",
         "--upload-file", content, "--request", "POST", "--max-time", "120", "--write-out", "\n%{http_version}",

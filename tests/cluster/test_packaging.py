@@ -129,10 +129,10 @@ def test_manifests_match_the_schemas_of_kubernetes(path: Path, manifest: dict[st
 def test_kustomizations_name_what_exists(folder: str) -> None:
     here = KUBERNETES / folder
     own = yaml.safe_load((here / "kustomization.yaml").read_text())
-    named = [*own["resources"], *(patch["path"] for patch in own.get("patches", ()))]
-    for name in named:
+    paths = [*own["resources"], *(patch["path"] for patch in own.get("patches", ()))]
+    for name in paths:
         assert (here / name).exists(), name
-    assert {path.name for path, _ in manifests(here)} == {name for name in named if name.endswith(".yaml")}
+    assert {path.name for path, _ in manifests(here)} == {name for name in paths if name.endswith(".yaml")}
     for patch in own.get("patches", ()):
         for each in yaml.safe_load_all((here / patch["path"]).read_text()):
             target = BASE[(each["kind"], each["metadata"]["name"])]

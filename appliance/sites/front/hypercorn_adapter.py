@@ -5,7 +5,6 @@ setting for them. For each override: what happens otherwise, the issue that it a
 pgjones/hypercorn; "none" means that none was open, and that it was seen in these versions), and the test that fails without it.
 
 Connections
-
 - A read times out between requests only. Otherwise `read_timeout` also ends clients that take longer to read a response
   without sending anything. None. `test_a_response_can_take_longer_than_the_read_timeout`
 - The idle timer stops when the client has left. Otherwise the connection stays for `keep_alive_timeout`. None.
@@ -16,11 +15,12 @@ Connections
   asyncio's own timeout). `test_a_connection_is_closed_even_if_its_client_reads_nothing`
 - A stop waits for the first request of a new connection, which a proxy may have sent already. None.
   `test_a_connection_opened_before_the_stop_may_send_its_request`
+- A stop waits for connections of its last moment. Otherwise their requests end in 500. None.
+  `test_whoever_is_accepted_is_answered`
 - Errors while closing are ignored. Otherwise they escape the connection: #261, #361.
   `test_data_after_the_end_of_a_tls_connection_is_not_an_error`
 
 HTTP/1.1
-
 - No upgrade to cleartext HTTP/2 (`Upgrade: h2c`, or the preface; #317): a client behind a trusted proxy
   could bypass the proxy this way, and forge the headers that the proxy is trusted for. `test_http2_is_not_spoken_in_the_clear`
 - Ambiguous requests are refused, CONNECT and WebSockets too: #277, #279.
@@ -36,7 +36,6 @@ HTTP/1.1
   be mostly framing either. None. `test_small_chunks_of_a_body_are_passed_on_together`
 
 HTTP/2
-
 - `FrameBudget` limits frames. Otherwise only `keep_alive_max_requests` does (#146), which also ends busy clients.
   `test_floods_of_frames_end_their_connection_and_no_other`, `test_a_client_can_acknowledge_all_that_it_receives`,
   `test_a_flood_ends_its_connection_although_the_client_reads_nothing`
@@ -98,12 +97,10 @@ _MALFORMED = InvalidRequest("the request is not valid HTTP")
 
 
 class Connection(TCPServer):
-    """Applies `read_timeout` between requests only. Hypercorn applies it to every read, which also ends clients that take
-    longer to read a response without sending anything. Within a request the front limits the body and the response; before the
-    first, Hypercorn's idle timer applies."""
+    """Applies `read_timeout` between requests only. Within a request the front limits the body and the response; before the first,
+    Hypercorn's idle timer applies."""
     linger = 60.0  # seconds
     _idle_timer: asyncio.TimerHandle | None = None  # runs while the connection has no request
-
     @cached_property
     def _began(self) -> asyncio.Event:
         return asyncio.Event()
@@ -163,8 +160,7 @@ class Connection(TCPServer):
 
 
 class Buffer(http2.StreamBuffer):
-    """The send buffer of an HTTP/2 stream. Hypercorn's asks for more data whenever a little was sent, and so buffers everything
-    that a slow client does not read; this one asks only when little is left."""
+    """The send buffer of an HTTP/2 stream, which asks for more data only when little is left."""
 
     async def pop(self, max_length: int) -> bytes:
         data = bytes(self.buffer[:max_length])
@@ -273,14 +269,10 @@ class Http1(H11Protocol):
         )
         await self.stream.handle(
             Request(
-                stream_id=STREAM_ID,
-                headers=headers,
-                http_version=request.http_version.decode(),
-                method=request.method.decode("ascii").upper(),
-                raw_path=target,
-                state=self.connection_state,
+                stream_id=STREAM_ID, headers=headers, http_version=request.http_version.decode(),
+                method=request.method.decode("ascii").upper(), raw_path=target, state=self.connection_state,
             )
-        )
+        )  # fmt: skip
         self.keep_alive_requests += 1
         await self.context.mark_request()
 
@@ -307,11 +299,8 @@ class Http2(http2.H2Protocol):
         self._budget = FrameBudget()
         self._is_flooded = False
         codes = h2.settings.SettingCodes
-        settings = {
-            codes.MAX_CONCURRENT_STREAMS: self.config.h2_max_concurrent_streams,
-            codes.MAX_HEADER_LIST_SIZE: self.config.h2_max_header_list_size,
-            codes.ENABLE_CONNECT_PROTOCOL: 0,
-        }
+        streams, heads = self.config.h2_max_concurrent_streams, self.config.h2_max_header_list_size
+        settings = {codes.MAX_CONCURRENT_STREAMS: streams, codes.MAX_HEADER_LIST_SIZE: heads, codes.ENABLE_CONNECT_PROTOCOL: 0}
         self.connection.local_settings = h2.settings.Settings(client=False, initial_values=settings)
 
     async def handle(self, event: Event) -> None:
@@ -393,8 +382,19 @@ def _error_response(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], b
 
 
 async def serve(app: App, config: Config, shutdown_trigger: Callable[[], Awaitable[object]]) -> None:
-    """Serve `app` with these classes until `shutdown_trigger` returns."""
-    vars(run)["TCPServer"] = Connection
+    """Serve `app` with these classes until `shutdown_trigger` returns and the connections have ended."""
+    tasks: set[asyncio.Task[Any]] = set()
+
+    class Tracked(Connection):
+        async def run(self) -> None:
+            task = cast(asyncio.Task[Any], asyncio.current_task())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            await super().run()
+
+    vars(run)["TCPServer"] = Tracked
     vars(protocol).update(H11Protocol=Http1, H2Protocol=Http2)
     vars(http2)["StreamBuffer"] = Buffer
     await hypercorn.asyncio.serve(cast(Any, app), config, shutdown_trigger=shutdown_trigger)
+    if tasks:
+        await asyncio.wait(tasks, timeout=config.graceful_timeout)
