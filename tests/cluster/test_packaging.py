@@ -12,7 +12,6 @@ import yaml
 
 from appliance.cli import make_parser
 from appliance.core.config import load_config
-from appliance.sites.front.front import HEALTH
 from tests.cluster.proxies import FOLDER
 
 KUBERNETES = FOLDER / "kubernetes"
@@ -174,7 +173,6 @@ def test_probes_ask_what_a_server_answers() -> None:
     assert {name: probe["path"] for name, probe in probes.items()} == {
         "startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz",
     }  # fmt: skip
-    assert {probe["path"] for probe in probes.values()} == set(HEALTH)
     assert container["ports"] == [{"name": "http", "containerPort": 8080}]
     noticed = container["readinessProbe"]["periodSeconds"] * container["readinessProbe"]["failureThreshold"]
     assert noticed < int(BASE[("ConfigMap", "gos")]["data"]["GOS_SERVER_DRAIN_SECONDS"])
