@@ -6,6 +6,8 @@ from collections import Counter
 from http.client import HTTPException, HTTPSConnection
 from typing import Any
 
+import pytest
+
 from tests.cluster.conftest import BASE, Behind
 from tests.cluster.proxies import Proxy
 
@@ -95,6 +97,7 @@ def written_marks(behind: Behind) -> Counter[str]:
     return marks
 
 
+@pytest.mark.chaos  # on a busy machine, a connection may wait in the kernel while the port closes (docs/cluster.md)
 def test_no_request_fails_while_both_servers_are_restarted_in_turn(behind_nginx: Behind) -> None:
     senders = [Sender(behind_nginx, str(number), keeps=number % 2 == 0) for number in range(SENDERS)]
     for each in senders:
