@@ -197,7 +197,7 @@ class ToolCalls:
             return self._request_approval(invocation, None)
 
         if name == ASK and arguments.get("kind") == "input":
-            check_schema(arguments.get("schema"))  # compiled here, because it is slow and would block the single writer below
+            check_schema(arguments.get("schema"))  # compiled here, because it is slow and would hold up all other writes below
 
         def write() -> tuple[dict[str, Any], list[str], list[Entry]]:
             store.renew_lease(segment.claim, segment.lease())

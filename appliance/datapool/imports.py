@@ -295,15 +295,15 @@ def _map_columns(cells: list[str], options: ImportOptions, report: ImportReport)
 def _check_header(collection: CompiledCollection, cells: list[str], report: ImportReport) -> list[str]:
     header = [cell.strip() for cell in cells]
     findings = Findings()
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for position, name in enumerate(header):
         if name == "" and report.ignored_columns:
             continue
-        if name in seen:
+        if name in earlier:
             findings.add(f"/header/{position}", "not_unique", f"the column {name[:60]!r} appears twice")
         elif name not in collection.fields and name not in RESERVED_FIELDS:
             findings.add(f"/header/{position}", "unknown_field", f"{name[:60]!r} is not a field of {collection.name}")
-        seen.add(name)
+        earlier.add(name)
     findings.raise_if_any("the first line must contain field names of the collection; nothing was stored")
     report.ignored_columns += [name for name in header if name in RESERVED_FIELDS]
     return header

@@ -1,5 +1,6 @@
 """Leases on both databases: claims, fences, late holders, dead and silent owners."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.db import JsonField, PlatformModel
 from appliance.core.leases import Lease, LeaseLost, LeaseTable, OrphanFinder
+from tests.processes.world import wait_until
 from tests.store.opening import migrated
 
 
@@ -269,3 +271,29 @@ def test_presence_is_read_once_per_owner_and_the_batch_is_limited() -> None:
     assert [lease.key for lease in watch.find(0, 5)] == [TWO, ONE]
     assert reads == ["wrk_dead"]
     assert len(watch.find(0, 1)) == 1
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_checked_row_is_not_claimed_before_the_commit_of_its_holder() -> None:
+    """Otherwise the next holder would read what this one has not written yet, and do it again."""
+    assert claim(FENCED, 0)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def commit() -> None:
+        FENCED.check(ONE, 1)
+        inside.set()
+        assert go_on.wait(20)
+        db.execute("UPDATE leased_work SET result = '1' WHERE place = 'here' AND number = 1")
+
+    def claim_next() -> tuple[bool, Any]:
+        is_claimed = FENCED.claim(ONE, 1, owner="wrk_2", until=200)
+        return is_claimed, read("result")[0]
+
+    holder = db.submit(commit, is_shared=True)
+    assert inside.wait(20)
+    following = db.submit(claim_next, is_shared=True)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    wait_until(lambda: following.done() or db.rows(waiting) == [(1,)])
+    go_on.set()
+    holder.result(20)
+    assert following.result(20) == (True, "1")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from appliance import migrations
+from appliance.core.config.sections import Storage
 from appliance.core.database import db
 
 _SQLITE = "sqlite:///"
@@ -20,7 +21,7 @@ def open_migrated(url: str) -> None:
     if path is not None and is_new and _template:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_template[0])
-    db.open_database(url)
+    db.open_database(url, Storage().writers)
     if (is_new and _template) or url in _whole:
         return
     migrations.migrate()

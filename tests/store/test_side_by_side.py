@@ -143,6 +143,42 @@ def test_exclusive_functions_share_a_commit(server: str) -> None:
     assert len({future.result(20) for future in futures}) == 1
 
 
+def test_followed_numbers_become_visible_in_order(server: str) -> None:
+    """Who reads on from the last number that it has seen must not miss a smaller one, of a commit that took longer."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def add(*, slowly: bool) -> None:
+        db.order_rows("note")
+        db.execute("INSERT INTO note SELECT ?, count(*) FROM note", ("slow" if slowly else "fast",))
+        if slowly:
+            inside.set()
+            assert go_on.wait(20)
+
+    slow = db.submit(lambda: add(slowly=True), is_shared=True)
+    assert inside.wait(20)
+    fast = db.submit(lambda: add(slowly=False), is_shared=True)
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    wait_until(lambda: fast.done() or db.rows(waiting) == [(1,)])
+    visible = texts()
+    go_on.set()
+    slow.result(20)
+    fast.result(20)
+    assert visible == []
+    assert db.rows("SELECT text, number FROM note ORDER BY number") == [("slow", 0), ("fast", 1)]
+
+
+def test_two_take_different_rows_without_waiting(server: str) -> None:
+    db.write(lambda: [note("first"), note("second")])
+    meeting, taken = Meeting(2), dict.fromkeys((1, 2), "")
+
+    def take(party: int) -> None:
+        ((taken[party],),) = db.rows(f"SELECT text FROM note ORDER BY text LIMIT 1{db.skip_locked()}")  # noqa: S608
+        meeting.meet(party)
+
+    assert all_at_once(lambda: take(1), lambda: take(2)) == [None, None]
+    assert sorted(taken.values()) == ["first", "second"]
+
+
 def test_no_increment_is_lost(server: str) -> None:
     db.write(lambda: note("counter"))
 

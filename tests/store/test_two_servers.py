@@ -22,8 +22,9 @@ from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import sessions
 from tests.chaos.launcher import launch
 from tests.forking import Forked
+from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
-from tests.store.two_servers import SECONDS, TwoServers, two_servers, wait_until
+from tests.store.two_servers import SECONDS, TwoServers, two_servers
 
 EXECUTE = "/api/v1/processes/{}/execute"
 RULE = [{"id": "one", "rule": {"expression": "= 1"}}]
@@ -180,7 +181,7 @@ def test_what_one_server_publishes_both_serve(servers: TwoServers, clients: Clie
     with servers.client(1, "shop--acme.content.localhost") as visitor:
         for page in (b"one", b"two"):
             deploy(here, page)
-            wait_until(lambda page=page: visitor.get("/").content == page)  # type: ignore[misc]
+            wait_until(lambda page=page: visitor.get("/").content == page)
         here.post("/api/v1/webapps/shop/unpublish").raise_for_status()
         wait_until(lambda: visitor.get("/").status_code == 404)
 
@@ -196,7 +197,7 @@ def test_a_domain_that_another_process_approves_and_one_server_releases_is_known
         words = ["--data", str(servers.folder), "domain", "approve", "shop.example.com", "--tenant", "acme"]
         assert Forked(launch, "none", words, log=servers.folder / "approve.log").wait(SECONDS * 2) == 0
         for visitor in (first, second):
-            wait_until(lambda visitor=visitor: visitor.get("/").content == b"at home")  # type: ignore[misc]
+            wait_until(lambda visitor=visitor: visitor.get("/").content == b"at home")
         there.delete("/api/v1/webapps/shop/domains/shop.example.com").raise_for_status()
         wait_until(lambda: first.get("/").status_code == 421)
 

@@ -11,6 +11,7 @@ from typing import Any
 import peewee
 import pytest
 
+from appliance.core.config.sections import Storage
 from appliance.core.database import db
 from appliance.core.database.postgresql import convert_placeholders
 from appliance.core.database.read_pool import MAX_READERS, ReadPool
@@ -244,7 +245,7 @@ def test_more_threads_than_connections_read_and_write(store: str) -> None:
         assert max(threads.map(work, range(count))) == count
     if not db.is_sqlite():
         ((connections,),) = db.rows("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-        assert connections <= MAX_READERS + db.WRITERS
+        assert connections <= MAX_READERS + Storage().writers
 
 
 def test_placeholders_in_quotes_are_text(store: str) -> None:
@@ -261,6 +262,7 @@ def test_booleans_are_stored_as_numbers(store: str) -> None:
 
 COUNTER = """
 import sys
+from appliance.core.config.sections import Storage
 from appliance.core.database import db
 db.open_database(sys.argv[1])
 def add():

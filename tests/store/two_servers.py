@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from appliance.connectors.testing import free_port
 from tests.chaos.harness import TRUST, prepare_store
 from tests.chaos.launcher import launch
 from tests.forking import Forked
-from tests.readiness import LOOK_SECONDS, wait_ready
+from tests.readiness import wait_ready
 
 SECONDS = 30.0  # for what a busy machine does late
 
@@ -73,12 +72,3 @@ def two_servers(folder: Path, database: str, control: str = "none", **settings: 
         yield servers
     finally:
         servers.stop()
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Return as soon as it is true; TimeoutError after `SECONDS`."""
-    ends = time.monotonic() + SECONDS
-    while not is_true():
-        if time.monotonic() > ends:
-            raise TimeoutError(f"still not so after {SECONDS:.0f} s")
-        time.sleep(LOOK_SECONDS)  # between two looks

@@ -59,9 +59,7 @@ class Storage:
 
     data: str = setting("./data", "Folder of the database, the key file and all other persistent data.")
     database: str = setting("", "Database URL; empty: SQLite in the data folder.")
-    writers: int = setting(
-        4, "Most connections through which one process writes to a database server; SQLite always has one."
-    )
+    writers: int = setting(4, "Most connections through which one process writes to a database server; SQLite always has one.")
 
 
 @dataclass(frozen=True)

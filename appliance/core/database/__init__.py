@@ -1,4 +1,4 @@
-"""The database: one writer, readers, and all differences between SQLite and PostgreSQL."""
+"""The database: writers, readers, and all differences between SQLite and PostgreSQL."""
 
 from appliance.core.imports import import_without
 

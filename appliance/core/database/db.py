@@ -27,7 +27,6 @@ from .writers import Job, Writers, state
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-WRITERS = 4
 database = peewee.DatabaseProxy()
 _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -35,7 +34,7 @@ _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 _writers: Writers | None = None
 
 
-def open_database(url: str, writers: int = WRITERS) -> None:
+def open_database(url: str, writers: int = 1) -> None:
     """Open the database at `url` (`sqlite:///path`, `postgresql://…`) for the whole process.
 
     `writers`: the most connections through which this process writes to a server; SQLite always has one.
@@ -65,7 +64,7 @@ def _postgresql(url: str, writers: int) -> Any:
 
 
 def close_database() -> None:
-    """Finish all submitted writes, then close the connections of this thread and of the writer."""
+    """Finish all submitted writes, then close the connections of this thread and of the writers."""
     global _writers
     if _writers is not None:
         _writers.close()
@@ -88,7 +87,7 @@ def get_size() -> int:
 
 
 def writer_depth() -> int:
-    """The number of functions that wait for the writer."""
+    """The number of functions that wait for a writer."""
     return _writers.depth() if _writers else 0
 
 
@@ -207,8 +206,8 @@ def _current_job(verb: str) -> Job:
 
 def snapshot() -> AbstractContextManager[None]:
     """Inside the block, all reads of this thread see the same state of the database."""
-    one: AbstractContextManager[None] = nullcontext() if state.inside else database.obj.snapshot()
-    return one
+    reads: AbstractContextManager[None] = nullcontext() if state.inside else database.obj.snapshot()
+    return reads
 
 
 def deadline(seconds: float) -> AbstractContextManager[None]:

@@ -75,7 +75,7 @@ class _Driver(peewee.Psycopg3Adapter):  # type: ignore[misc]  # peewee carries n
 
 
 class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee carries no types
-    """The writer's thread has its own connection; all other threads borrow one from the pool."""
+    """Each writer's thread has its own connection; all other threads borrow one from the pool."""
 
     psycopg2_adapter = psycopg3_adapter = _Driver  # peewee takes the first if it was imported without psycopg, else the second
 
