@@ -169,14 +169,14 @@ def test_followed_numbers_become_visible_in_order(server: str) -> None:
 
 def test_two_take_different_rows_without_waiting(server: str) -> None:
     db.write(lambda: [note("first"), note("second")])
-    meeting, taken = Meeting(2), dict.fromkeys((1, 2), "")
+    meeting, claimed = Meeting(2), dict.fromkeys((1, 2), "")
 
     def take(party: int) -> None:
-        ((taken[party],),) = db.rows(f"SELECT text FROM note ORDER BY text LIMIT 1{db.skip_locked()}")  # noqa: S608
+        ((claimed[party],),) = db.rows(f"SELECT text FROM note ORDER BY text LIMIT 1{db.skip_locked()}")  # noqa: S608
         meeting.meet(party)
 
     assert all_at_once(lambda: take(1), lambda: take(2)) == [None, None]
-    assert sorted(taken.values()) == ["first", "second"]
+    assert sorted(claimed.values()) == ["first", "second"]
 
 
 def test_no_increment_is_lost(server: str) -> None:

@@ -1,5 +1,6 @@
 """Pages of a file import: choose a file, map its columns to fields, run a trial, import the rows."""
 
+import copy
 import csv
 import io
 import re
@@ -66,7 +67,9 @@ def _find(visit: Visit, collection: str, import_id: str) -> FileImport:
     return file_import
 
 
-def _import_page(visit: Visit, file_import: FileImport, problem: ApplianceError | None = None) -> Page:
+def _import_page(visit: Visit, current: FileImport, problem: ApplianceError | None = None) -> Page:
+    # A copy has one state: the import may end while its page is made, which would show neither its progress nor its report.
+    file_import = copy.copy(current)
     definition = datapool.get_collection(visit.scope, file_import.collection)
     names = [field["name"] for field in definition["fields"]]
     chosen_fields = file_import.options.fields
