@@ -42,7 +42,7 @@ from appliance.sandbox import Pool, default_folder
 from appliance.solutions import Referrers, SolutionServices, Transfers
 from appliance.tenants import LargeBodies, RateLimiter
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in import PasswordChecks
+from appliance.tenants.sign_in import PasswordChecks, open_counts
 from appliance.web import (
     AgentServices,
     DocumentServices,
@@ -171,7 +171,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
             rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), starts=make_start_turns(),
-            password_checks=PasswordChecks(),
+            password_checks=PasswordChecks(open_counts),
         ),
         processes=parts.processes, integrations=parts.integrations, llm=parts.models, imports=FileImports(mechanisms.formats),
         blobs=blobs,

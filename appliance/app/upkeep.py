@@ -2,6 +2,7 @@
 
 from appliance.connectors.development import Watch
 from appliance.connectors.registry import CONNECTORS
+from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scheduling import LONG, SLOW, PeriodicJob, Rest
 from appliance.datapool import StorageUsage
@@ -16,6 +17,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import evaluate_all, next_due, send_due
 from appliance.processes.engine import caching, suspension
 from appliance.solutions import delete_expired
+from appliance.tenants.sign_in import counts
 from appliance.web import Services
 from appliance.webapps.files import Compression
 
@@ -54,6 +56,7 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
         PeriodicJob("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files), SLOW),
         PeriodicJob("quarantine", 300.0, lambda: services.documents.files.scan_again(services.config.data), LONG),
         PeriodicJob("uploads", 3600.0, delete_expired_uploads, SLOW),
+        PeriodicJob("sign-in-attempts", 60.0, lambda: counts.purge(clock.now_ms()), SLOW),
         PeriodicJob("reviews", 60.0, reviews.expire_reviews),
         PeriodicJob("governed-use", 3600.0, budgets.purge, SLOW),
         PeriodicJob("approvals", 10.0, expire_due),

@@ -13,6 +13,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.tenants import people
 from appliance.tenants.sign_in import MAX_WAITING, Attempt, PasswordChecks, SignInFailed, devices
+from appliance.tenants.sign_in.counts import MemoryCounts
 from appliance.tenants.sign_in.password_checks import MAX_WAITING_PER_NETWORK
 from appliance.testing.running import Running
 from tests.console.browser import Browser
@@ -166,13 +167,13 @@ def guess_once(checks: PasswordChecks, addresses: list[str]) -> int:
 
 
 def test_the_attempt_counters_are_bounded(checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MAX_TRACKED", 100)
-    monkeypatch.setattr("appliance.tenants.sign_in.password_checks.MAX_TRACKED", 100)
+    monkeypatch.setattr("appliance.tenants.sign_in.counts.MAX_TRACKED", 100)
     for number in range(300):
         guess(checks, Attempt(f"x-{number}@acme.test", f"10.5.{number // 250}.{number % 250}"))
         guess(checks, Attempt(f"y-{number}@acme.test", f"10.6.{number // 250}.{number % 250}"), lambda: "hello")
-    for counted in (checks._pairs._tries, checks._addresses._tries, checks._signed_in):
-        assert len(counted) <= 100
+    for counted in (checks._pairs._counts, checks._addresses._counts, checks._signed_in):
+        assert isinstance(counted, MemoryCounts)
+        assert 70 < len(counted._counts) <= 100
 
 
 # -- the cookie

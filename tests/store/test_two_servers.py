@@ -256,17 +256,3 @@ def test_a_schedule_that_is_due_in_both_servers_starts_one_execution(servers: Tw
         open_firings = "SELECT count(*) FROM trigger_state WHERE process_id LIKE 'yearly-%%' AND next_due <= %s"
         wait_until(lambda: server.execute(open_firings, (due,)).fetchone() == (0,))
         assert started() == Counter(names)
-
-
-# -- what each counts for itself
-
-
-def test_a_rate_limit_is_exceeded_at_most_once_per_server(servers: TwoServers, clients: Clients) -> None:
-    limit = {"requests": 10, "window_s": 600}
-    issued = clients[0].post("/api/v1/keys", json={"name": "few", "scopes": ["processflow.read"], "rate_limit": limit})
-    key = issued.raise_for_status().json()["data"]["key"]
-    answers: Counter[int] = Counter()
-    for number in range(2):
-        with servers.client(number, **{"X-API-Key": key}) as client:
-            answers.update(client.get("/api/v1/processes").status_code for _ in range(15))
-    assert answers == {200: 2 * limit["requests"], 429: 10}

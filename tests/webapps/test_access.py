@@ -7,13 +7,12 @@ import pytest
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.errors import NotFound, RateLimited, ValidationFailed
+from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.events import hub
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in import Attempts, DailyLimit
 from appliance.webapps.access import visits
 from appliance.webapps.access.access import PUBLIC, Access, parse_access
 from appliance.webapps.access.sign_ins import SignIns, SignInTarget
@@ -225,70 +224,3 @@ def test_a_member_code_is_deleted_after_an_hour(visit_store: Visits, acme: Tenan
     SignIns(SEALER).create_member_code(SignInTarget(acme, "shop", HOST), "state", "usr_1")
     assert visits.purge(clock.now_ms()) == 0
     assert visits.purge(clock.now_ms() + visits.SIGN_IN_RETENTION_MS) == 1
-
-
-# -- attempts
-
-
-@pytest.fixture
-def attempts(time: Clock) -> Attempts:
-    return Attempts(free=3, first=2.0, longest=60.0)
-
-
-def is_limited(attempts: Attempts, address: str, app: str = "shop") -> bool:
-    try:
-        attempts.begin(("acme", app), address)
-    except RateLimited as error:
-        return int(error.headers["Retry-After"]) >= 1
-    return False
-
-
-def test_attempts_are_delayed_per_address_without_delaying_others(attempts: Attempts, time: Clock) -> None:
-    assert [is_limited(attempts, "192.0.2.1") for _ in range(4)] == [False, False, False, True]
-    assert not is_limited(attempts, "192.0.2.2")
-    assert not is_limited(attempts, "192.0.2.1", "other")
-    time.pass_ms(2000)
-    assert not is_limited(attempts, "192.0.2.1")
-    time.pass_ms(2000)
-    assert is_limited(attempts, "192.0.2.1")  # four seconds now
-    time.pass_ms(2000)
-    assert not is_limited(attempts, "192.0.2.1")
-    attempts.succeed(("acme", "shop"), "192.0.2.1")
-    assert not is_limited(attempts, "192.0.2.1")
-
-
-def test_many_failures_in_a_day_pace_further_attempts(time: Clock) -> None:
-    pace, door = DailyLimit(3, 60.0), ("acme", "shop")
-    assert not pace.has_failed(door)
-    for _ in range(3):
-        pace.begin(door)
-        pace.fail(door)
-    for _ in range(3):
-        with pytest.raises(RateLimited) as refused:
-            pace.begin(door)
-        assert 59 <= int(refused.value.headers["Retry-After"]) <= 60
-        time.pass_ms(61_000)
-        pace.begin(door)
-    pace.begin(("acme", "other"))
-    time.pass_ms(86_400_000)
-    assert not pace.has_failed(door)
-    pace.begin(door)
-
-
-def test_memory_for_failed_attempts_is_bounded(time: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MAX_TRACKED", 50)
-    pace = DailyLimit(3, 60.0)
-    for number in range(200):
-        pace.fail(("acme", str(number)))
-    assert len(pace._days) <= 50
-
-
-def test_an_ipv6_network_counts_as_one_address(attempts: Attempts) -> None:
-    assert [is_limited(attempts, f"2001:db8:0:1::{number}") for number in range(4)] == [False, False, False, True]
-    assert not is_limited(attempts, "2001:db8:0:2::1")
-    assert not is_limited(attempts, "::ffff:192.0.2.1")
-
-
-def test_many_addresses_share_a_budget_of_attempts(attempts: Attempts) -> None:
-    assert not any(is_limited(attempts, f"198.51.100.{number}") for number in range(101))
-    assert [is_limited(attempts, "192.0.2.9") for _ in range(2)] == [False, True]

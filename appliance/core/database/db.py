@@ -80,6 +80,11 @@ def is_sqlite() -> bool:
     return isinstance(database.obj, peewee.SqliteDatabase)
 
 
+def is_shared() -> bool:
+    """Whether the database is on a server, which processes of several machines share: what one counts in memory is not all."""
+    return bool(database.obj.shares_writes)
+
+
 def get_size() -> int:
     """The size of the database, without the write-ahead log of an SQLite file."""
     ((size,),) = rows(database.obj.size_sql)

@@ -23,6 +23,7 @@ from appliance.tenants.sign_in import (
     EmailCodes,
     PasswordChecks,
     SignInFailed,
+    open_counts,
     parse_email,
 )
 from appliance.web import Exchange, Headers, Request, cookie_pairs
@@ -97,9 +98,9 @@ class ShareGate:
         self._checks = checks
         self._codes = codes
         self._post = emails
-        self._failures_per_network = DailyLimit(FREE_PER_NETWORK, WRONG_SECONDS)
-        self._failures_in_total = DailyLimit(FREE_IN_TOTAL, WRONG_SECONDS)
-        self._email_attempts = Attempts(FREE_EMAILS, EMAIL_SECONDS, LONGEST_EMAIL_SECONDS)
+        self._failures_per_network = DailyLimit(FREE_PER_NETWORK, WRONG_SECONDS, open_counts("share network"))
+        self._failures_in_total = DailyLimit(FREE_IN_TOTAL, WRONG_SECONDS, open_counts("share total"))
+        self._email_attempts = Attempts(FREE_EMAILS, EMAIL_SECONDS, LONGEST_EMAIL_SECONDS, open_counts("share email"))
 
     def read_visit(self, opened: OpenShare, headers: Headers) -> Visit:
         """Read the visit from this browser's cookie."""

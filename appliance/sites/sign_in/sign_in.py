@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import people
-from appliance.tenants.sign_in import Attempts, EmailCodes, parse_email
+from appliance.tenants.sign_in import Attempts, EmailCodes, open_counts, parse_email
 from appliance.web import is_own_page
 from appliance.webapps.access import SignIns, Visitor, Visits, may_enter, open_access
 
@@ -43,9 +43,9 @@ class SignIn:
         self._provider = provider
         self._base_url = base_url
         self._cookie = SignInCookie(visits.sealer)
-        self._password_attempts = Attempts(free=5, first=2.0, longest=300.0)
-        self._email_attempts = Attempts(free=5, first=60.0, longest=1800.0)
-        self._provider_attempts = Attempts(free=20, first=2.0, longest=300.0)
+        self._password_attempts = Attempts(free=5, first=2.0, longest=300.0, counts=open_counts("app password"))
+        self._email_attempts = Attempts(free=5, first=60.0, longest=1800.0, counts=open_counts("app email"))
+        self._provider_attempts = Attempts(free=20, first=2.0, longest=300.0, counts=open_counts("app provider"))
         self._handlers: dict[tuple[str, str], Callable[[SignInRequest], SignInResponse]] = {
             ("GET", SIGN_IN): self._show, ("POST", SIGN_IN): self._answer_form, ("GET", CODE): self._show_code,
             ("POST", CODE): self._check_code, ("GET", ENTER): self._enter_member, ("GET", OIDC): self._enter_user,

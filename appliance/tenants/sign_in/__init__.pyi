@@ -1,8 +1,10 @@
+from . import counts as counts
 from . import devices as devices
 from . import email_codes as email_codes
 from . import sessions as sessions
 from .attempts import Attempts as Attempts
 from .attempts import DailyLimit as DailyLimit
+from .counts import open_counts as open_counts
 from .email_addresses import MAX_LISTED as MAX_LISTED
 from .email_addresses import is_listed as is_listed
 from .email_addresses import parse_email as parse_email

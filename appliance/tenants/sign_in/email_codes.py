@@ -24,7 +24,7 @@ from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .attempts import MAX_TRACKED
+from .counts import MAX_TRACKED
 
 LIFETIME_MS = 600_000
 DIGITS = 8

@@ -2,12 +2,12 @@
 
 A check takes 64 MiB and a tenth of a second of processor time, and anybody may request one, so it is limited beforehand: each
 address has a limit, so has each pair of login and address, and existing and unknown logins count alike.  A browser or address
-with an earlier sign-in has a separate limit and thread, which guesses from elsewhere cannot exhaust.  All counts are in memory
-of one process and bounded; a restart resets them.
+with an earlier sign-in has a separate limit and thread, which guesses from elsewhere cannot exhaust.  Attempts are counted for all
+processes together (`counts.py`), the queues are those of one process.
 """
 
 import os
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,13 +19,15 @@ from appliance.core.networks import network_of
 from appliance.core.pools import PASSWORD, PASSWORD_KNOWN, PoolSize, open_pool
 from appliance.monitor import REFUSALS
 
-from .attempts import MAX_TRACKED, Attempts
+from .attempts import Attempts
+from .counts import Count, Counts, MemoryCounts
 
 T = TypeVar("T")
 
 MAX_WAITING, MAX_WAITING_PER_NETWORK = 20, 2
 NICENESS = 10
 _ANY = ("address", "")
+KNOWN_SECONDS = 180 * 86_400.0  # how long an address is known by which a login has signed in, as long as a browser
 
 
 class SignInFailed(ApplianceError):
@@ -50,15 +52,14 @@ class Attempt:
 class PasswordChecks:
     """Runs password checks in low-priority threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_counts: Callable[[str], Counts] = MemoryCounts) -> None:
         cores = os.cpu_count() or 1
-        self._addresses = Attempts(free=20, first=1.0, longest=60.0)
-        self._pairs = Attempts(free=5, first=1.0, longest=300.0)
-        self._devices = Attempts(free=10, first=1.0, longest=300.0)
+        self._addresses = Attempts(free=20, first=1.0, longest=60.0, counts=open_counts("password address"))
+        self._pairs = Attempts(free=5, first=1.0, longest=300.0, counts=open_counts("password pair"))
+        self._devices = Attempts(free=10, first=1.0, longest=300.0, counts=open_counts("password device"))
+        self._signed_in = open_counts("signed in")
         self._known_lane = _Lane(PASSWORD_KNOWN)
         self._other_lane = _Lane(PASSWORD, max(1, cores // 2))
-        self._signed_in: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._lock = Lock()
 
     def submit(self, attempt: Attempt, work: Callable[[], T]) -> "Future[T]":
         """Run a check that raises SignInFailed for a wrong password.  RateLimited while the attempt must wait, Overloaded."""
@@ -81,8 +82,7 @@ class PasswordChecks:
 
     def is_known(self, attempt: Attempt) -> bool:
         """Whether there was an earlier sign-in from this browser or address."""
-        with self._lock:
-            return bool(attempt.device) or attempt.origin in self._signed_in
+        return bool(attempt.device) or self._signed_in.read(attempt.origin) is not None
 
     def stop(self) -> None:
         """Start no more checks."""
@@ -105,13 +105,12 @@ class PasswordChecks:
         self._pairs.succeed(("login", attempt.login), attempt.address)
         if not is_known:
             self._addresses.succeed(_ANY, attempt.address)
-        if done.exception() is not None:
-            return
-        with self._lock:
-            self._signed_in[attempt.origin] = None
-            self._signed_in.move_to_end(attempt.origin)
-            while len(self._signed_in) > MAX_TRACKED:
-                self._signed_in.popitem(last=False)
+        if done.exception() is None:
+            self._signed_in.change((attempt.origin,), _remember)
+
+
+def _remember(counts: list[Count], now: float) -> None:
+    counts[0].ends = now + KNOWN_SECONDS
 
 
 class _Lane:
