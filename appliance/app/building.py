@@ -14,7 +14,7 @@ from appliance.connectors.registry import connector_packages
 from appliance.core import catalogues
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.database.presence import Presence, open_presence
+from appliance.core.database.presence import Presence, ServerCount, open_presence
 from appliance.core.interface import ui_folder
 from appliance.core.pools import API, open_pool
 from appliance.core.queue import TaskQueue
@@ -162,7 +162,7 @@ def make_domains(config: Config, mechanisms: Mechanisms) -> DomainParts:
 def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) -> Services:
     """Group what edges call, and build what edges alone use."""
     sealer, presence, blobs = mechanisms.sealer, mechanisms.presence, mechanisms.blobs
-    apps, files = parts.webapps, parts.files
+    apps, files, servers = parts.webapps, parts.files, ServerCount()
     publisher = Publisher(apps, presence.instance, presence.is_alive)
     delivery = DeliveryPolicy(blobs, reviews)
     return Services(
@@ -170,8 +170,8 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         languages=parts.email.languages, threads=open_pool(API, more=config.queue.workers),
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
-            rates=RateLimiter(), streams=make_streams(config), large_bodies=LargeBodies(), starts=make_start_turns(),
-            password_checks=PasswordChecks(open_counts),
+            servers=servers, rates=RateLimiter(servers), streams=make_streams(config, servers), large_bodies=LargeBodies(),
+            starts=make_start_turns(), password_checks=PasswordChecks(open_counts),
         ),
         processes=parts.processes, integrations=parts.integrations, llm=parts.models, imports=FileImports(mechanisms.formats),
         blobs=blobs,
@@ -186,7 +186,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
             shares=Shares(delivery, sealer),
         ),
         webapps=WebAppServices(
-            apps=apps, publishing=publisher, visits=Visits(sealer), requests=make_request_log(config),
+            apps=apps, publishing=publisher, visits=Visits(sealer), requests=make_request_log(config, servers),
             domains=parts.custom_domains, certificates=Certificates(sealer),
         ),
         agents=AgentServices(runs=parts.agents, skills=parts.skills, tools=parts.toolbox),

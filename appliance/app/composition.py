@@ -53,6 +53,7 @@ from .parts import (
     make_integrations,
 )
 from .sandboxes import make_pool
+from .serving import Serving
 from .telemetry import Telemetry
 from .tools import add_tools
 from .upkeep import own_upkeep, shared_upkeep
@@ -214,12 +215,15 @@ async def run_server(
         worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
     orders = certificate_tasks(appliance.config, appliance.services.webapps.certificates, worker)
+    serving = Serving(appliance.presence, appliance.services.limits.servers)
     with config.keep_current(appliance.scheduler, orders):
         try:
+            await asyncio.to_thread(serving.start, appliance.scheduler)
             async with mcp.running():
                 await serve(asgi, config, stop)
         finally:  # Its checks send requests on this event loop, so they must end before the loop does.
             await asyncio.to_thread(appliance.services.webapps.publishing.stop)
+            await asyncio.to_thread(serving.stop)
 
 
 def serve_forever(config: Config, sandbox: Pool, announce: Callable[[], None]) -> None:

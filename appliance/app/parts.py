@@ -9,6 +9,7 @@ from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, load_connector, load_registry
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database.presence import ServerCount
 from appliance.core.errors import Overloaded
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
@@ -49,10 +50,10 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     return Integrations(load, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls, load_connector)
 
 
-def make_streams(config: Config) -> Streams:
+def make_streams(config: Config, servers: ServerCount) -> Streams:
     """Build the limiter of event streams from the configuration."""
     limits = config.limits
-    return Streams(StreamLimits(limits.streams_per_key, limits.streams_per_tenant, limits.streams))
+    return Streams(StreamLimits(limits.streams_per_key, limits.streams_per_tenant, limits.streams), servers)
 
 
 def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
@@ -69,10 +70,10 @@ def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
     return apps
 
 
-def make_request_log(config: Config) -> traffic.RequestLog:
+def make_request_log(config: Config, servers: ServerCount) -> traffic.RequestLog:
     """Build the log of requests to WebApps, which also enforces their quotas."""
     own = config.webapps
-    return traffic.RequestLog(own.addresses, Quotas(own.requests_per_minute, own.egress_mb_per_day << 20))
+    return traffic.RequestLog(own.addresses, Quotas(own.requests_per_minute, own.egress_mb_per_day << 20, servers))
 
 
 def make_formats(config: Config) -> Formats:

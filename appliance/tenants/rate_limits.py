@@ -1,9 +1,13 @@
-"""Rate limits of API keys: fixed windows in memory; a request counts on the key and on every key it descends from."""
+"""Rate limits of API keys: fixed windows in memory; a request counts on the key and on every key it descends from.
+
+Of several processes that serve requests, each grants its share, so that none has to ask the others for each request.
+"""
 
 import threading
 from dataclasses import dataclass
 
 from appliance.core import clock
+from appliance.core.database.presence import ServerCount
 from appliance.core.errors import RateLimited
 from appliance.core.sentences import Sentence
 
@@ -33,7 +37,8 @@ class RateState:
 class RateLimiter:
     """Fixed windows per key, in memory: a restart resets them, which costs less than a write per request."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: ServerCount | None = None) -> None:
+        self._servers = servers or ServerCount()
         self._windows: dict[str, tuple[float, int]] = {}
         self._spent: dict[bytes, float] = {}  # digest of a refused key: when its window ends
         self._spent_until = 0.0
@@ -68,7 +73,7 @@ class RateLimiter:
 
     def _is_used_up(self, bound: RateLimit, now: float) -> bool:
         ends, used = self._windows.get(bound.key_id, (0.0, 0))
-        return now < ends and used >= bound.requests
+        return now < ends and used >= self._servers.share(bound.requests)
 
     def _count_all(self, caller: Caller, now: float) -> RateState:
         tightest: RateState | None = None
@@ -76,7 +81,7 @@ class RateLimiter:
             state, is_over = self._count(bound, now)
             if is_over:
                 self._record_exhausted(caller.digest, self._windows[bound.key_id][0])
-                raise _refusal(state, is_own=bound.key_id == caller.key_id)
+                raise _refusal(state, self._servers.count, is_own=bound.key_id == caller.key_id)
             if tightest is None or state.remaining < tightest.remaining:
                 tightest = state
         if tightest is None:
@@ -96,8 +101,8 @@ class RateLimiter:
         if len(self._windows) > MAX_WINDOWS:
             self._windows = {key: window for key, window in self._windows.items() if window[0] > now}
             self._spent = {digest: until for digest, until in self._spent.items() if until > now}
-        reset = max(1, round(ends - now))
-        return RateState(bound.requests, bound.window_s, max(0, bound.requests - used), reset), used > bound.requests
+        reset, share = max(1, round(ends - now)), self._servers.share(bound.requests)
+        return RateState(bound.requests, bound.window_s, max(0, share - used), reset), used > share
 
 
 def _rate_limits(caller: Caller) -> tuple[RateLimit, ...]:
@@ -105,12 +110,17 @@ def _rate_limits(caller: Caller) -> tuple[RateLimit, ...]:
     return (RateLimit(caller.key_id, caller.rate_requests, caller.rate_window_s), *caller.above)
 
 
-def _refusal(state: RateState, *, is_own: bool) -> RateLimited:
+def _refusal(state: RateState, servers: int, *, is_own: bool) -> RateLimited:
     whose = "this key" if is_own else "the key that issued this one (its requests count as well)"
-    return RateLimited(
-        Sentence(
-            "%(whose)s can make %(quota)s requests in %(window_s)s s; try again in %(reset_s)s s",
-            whose=whose, quota=state.quota, window_s=state.window_s, reset_s=state.reset_s,
-        ),
-        headers={**state.headers(), "Retry-After": str(state.reset_s)},
-    )
+    quota, window_s, reset_s = state.quota, state.window_s, state.reset_s
+    sentence = Sentence(
+        "%(whose)s can make %(quota)s requests in %(window_s)s s; try again in %(reset_s)s s",
+        whose=whose, quota=quota, window_s=window_s, reset_s=reset_s,
+    )  # fmt: skip
+    if servers > 1:
+        sentence = Sentence(
+            "%(whose)s can make %(quota)s requests in %(window_s)s s, an equal share on each of %(servers)s servers; "
+            "try again in %(reset_s)s s",
+            whose=whose, quota=quota, window_s=window_s, servers=servers, reset_s=reset_s,
+        )  # fmt: skip
+    return RateLimited(sentence, headers={**state.headers(), "Retry-After": str(state.reset_s)})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
 
+from appliance.core.database.presence import ServerCount
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -43,7 +44,7 @@ class NoSlot:
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """The maximum numbers of open streams per credential, per tenant and in total, in one process."""
+    """The maximum numbers of open streams: per credential and per tenant for all processes, and in total for each process."""
 
     per_key: int
     per_tenant: int
@@ -51,9 +52,10 @@ class StreamLimits:
 
 
 class Streams:
-    """Counts open streams of this process; thread-safe."""
+    """Counts open streams of this process, which opens its share of those of a credential or tenant; thread-safe."""
 
-    def __init__(self, limits: StreamLimits) -> None:
+    def __init__(self, limits: StreamLimits, servers: ServerCount | None = None) -> None:
+        self._servers = servers or ServerCount()
         self._limits = limits
         self._keys: Counter[tuple[str, str]] = Counter()
         self._tenants: Counter[str] = Counter()
@@ -70,18 +72,12 @@ class Streams:
         place.become_stream(lambda: self._close(key))
 
     def _check_limits(self, key: tuple[str, str]) -> None:
-        limits, tenant_id = self._limits, key[0]
-        if self._keys[key] >= limits.per_key:
-            whose = Sentence(
-                "this credential has %(per_key)s event streams open, which is its limit (limits.streams_per_key)",
-                per_key=limits.per_key,
-            )
+        limits, share, tenant_id = self._limits, self._servers.share, key[0]
+        if self._keys[key] >= share(limits.per_key):
+            whose = _explain_key_limit(limits.per_key, share(limits.per_key))
             advice = "close one, or share one stream between several readers"
-        elif self._tenants[tenant_id] >= limits.per_tenant:
-            whose = Sentence(
-                "this tenant has %(per_tenant)s event streams open, which is its limit (limits.streams_per_tenant)",
-                per_tenant=limits.per_tenant,
-            )
+        elif self._tenants[tenant_id] >= share(limits.per_tenant):
+            whose = _explain_tenant_limit(limits.per_tenant, share(limits.per_tenant))
             advice = "close one of another key, or ask the appliance's operator for a higher limit"
         elif self._tenants.total() >= limits.total:
             whose = Sentence(
@@ -119,6 +115,28 @@ class Streams:
     def count(self) -> int:
         """The number of open streams."""
         return self._tenants.total()
+
+
+def _explain_key_limit(per_key: int, share: int) -> Sentence:
+    if share < per_key:
+        return Sentence(
+            "this credential has %(share)s event streams open on this server, its share of %(per_key)s (limits.streams_per_key)",
+            share=share, per_key=per_key,
+        )  # fmt: skip
+    return Sentence(
+        "this credential has %(per_key)s event streams open, which is its limit (limits.streams_per_key)", per_key=per_key
+    )
+
+
+def _explain_tenant_limit(per_tenant: int, share: int) -> Sentence:
+    if share < per_tenant:
+        return Sentence(
+            "this tenant has %(share)s event streams open on this server, its share of %(per_tenant)s (limits.streams_per_tenant)",
+            share=share, per_tenant=per_tenant,
+        )  # fmt: skip
+    return Sentence(
+        "this tenant has %(per_tenant)s event streams open, which is its limit (limits.streams_per_tenant)", per_tenant=per_tenant
+    )
 
 
 def _decrement(counter: "Counter[Any]", key: Any) -> None:

@@ -12,7 +12,7 @@ from appliance.blobs import Blobs
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.database.presence import Presence
+from appliance.core.database.presence import Presence, ServerCount
 from appliance.core.queue import TaskQueue
 from appliance.datapool import FileImports
 from appliance.documents import Documents, Uploads
@@ -41,8 +41,9 @@ from appliance.webapps.traffic import RequestLog
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds the use of the appliance by each tenant, key and address."""
+    """What bounds the use of the appliance by each tenant, key and address; of several servers, each grants its share."""
 
+    servers: ServerCount
     rates: RateLimiter
     streams: Streams
     large_bodies: LargeBodies

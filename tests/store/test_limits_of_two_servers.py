@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.two_servers import TwoServers, two_servers
 
@@ -34,16 +35,30 @@ def test_guesses_at_one_password_are_delayed_after_five_on_whichever_server(serv
         assert 5 <= admitted < 9, "each further one takes a pause of its own, which doubles: nobody is that slow"
 
 
-# -- what each counts for itself
+# -- rates
 
 
-def test_a_rate_limit_is_exceeded_at_most_once_per_server(servers: TwoServers) -> None:
-    limit = {"requests": 10, "window_s": 600}
-    body = {"name": "few", "scopes": ["processflow.read"], "rate_limit": limit}
-    answers: Counter[int] = Counter()
+def issue(servers: TwoServers, requests: int) -> str:
+    """A key that may make `requests` in ten minutes."""
+    limit = {"requests": requests, "window_s": 600}
     with servers.client(0) as owner:
-        key = owner.post("/api/v1/keys", json=body).raise_for_status().json()["data"]["key"]
+        response = owner.post("/api/v1/keys", json={"name": "few", "scopes": ["processflow.read"], "rate_limit": limit})
+    return str(response.raise_for_status().json()["data"]["key"])
+
+
+def remaining(servers: TwoServers, number: int) -> int:
+    """How many requests a server grants a new key of a thousand."""
+    with servers.client(number, **{"X-API-Key": issue(servers, 1000)}) as client:
+        header = client.get("/api/v1/processes").raise_for_status().headers["RateLimit"]
+    return int(header.partition(";r=")[2].partition(";")[0]) + 1
+
+
+def test_a_rate_limit_holds_for_both_servers_together(servers: TwoServers) -> None:
+    for number in range(2):
+        wait_until(lambda number=number: remaining(servers, number) == 500)
+    key = issue(servers, 10)
+    answers: Counter[int] = Counter()
     for number in range(2):
         with servers.client(number, **{"X-API-Key": key}) as client:
             answers.update(client.get("/api/v1/processes").status_code for _ in range(15))
-    assert answers == {200: 2 * 10, 429: 10}
+    assert answers == {200: 10, 429: 20}

@@ -13,6 +13,7 @@ from appliance.core.database.postgresql import LockPresence, Postgresql
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import ConfigInvalid
 from appliance.migrations import BASELINE, last_number
+from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
 
@@ -70,6 +71,33 @@ def test_a_closed_presence_is_not_alive(mine: Presence, tmp_path: Path) -> None:
     if isinstance(mine, LockPresence):
         wait_for_the_session_to_end(mine, other.instance)
     assert not mine.is_alive(other.instance)
+
+
+def test_the_processes_that_serve_are_counted(mine: Presence, tmp_path: Path) -> None:
+    for _ in range(2):
+        mine.start_serving()
+    assert mine.count_serving() == 1, "once, however often it says so"
+    other = open_presence(tmp_path / "workers")
+    others = 1 if isinstance(mine, LockPresence) else 0
+    assert mine.count_serving() == 1, "one that works and does not serve"
+    other.start_serving()
+    assert mine.count_serving() == 1 + others
+    other.stop_serving()
+    assert mine.count_serving() == 1
+    other.start_serving()
+    assert other.count_serving() == 1 + others
+    other.close()
+    if isinstance(mine, LockPresence):
+        wait_until(lambda: mine.count_serving() == 1)
+
+
+@on_server
+def test_a_process_serves_on_after_a_restart_of_the_server(server: str, mine: LockPresence, cluster: Cluster) -> None:
+    mine.start_serving()
+    cluster.stop("immediate")
+    cluster.start()
+    db.database.obj.close_readers()
+    assert mine.count_serving() == 1
 
 
 @on_server

@@ -157,7 +157,7 @@ class Limits:
     rate_window_s: int = setting(60, "Length of that window in seconds.")
     streams_per_key: int = setting(20, "Maximum number of open event streams per API key or signed-in person.")
     streams_per_tenant: int = setting(100, "Maximum number of open event streams per tenant.")
-    streams: int = setting(500, "Maximum number of open event streams; all limits of streams apply per process.")
+    streams: int = setting(500, "Maximum number of open event streams of each process.")
     queued_executions: int = setting(10_000, "Maximum number of queued executions per tenant, including scheduled ones (run_at).")
     execution_descendants: int = setting(1_000, "Maximum number of unfinished executions that descend from one execution.")
     tenant_storage_mb: int = setting(10_240, "Storage of one tenant (content, entities and their history); 0: no limit.")

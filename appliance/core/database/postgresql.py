@@ -25,6 +25,7 @@ from .sqlite import TIMEOUT_MESSAGE
 
 WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # The advisory lock of all writes: shared ones share it.
 _PRESENCE = b"gos:presence:"
+_SERVING = int.from_bytes(b"gos:serv", "big")  # The advisory lock that all processes which serve requests share.
 
 # Keepalives end the sessions, and thereby the locks, of a machine that has disappeared.
 _SESSION_SETTINGS = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
@@ -296,7 +297,7 @@ class LockPresence(Presence):
         self._database = database
         self._mutex = threading.Lock()
         self._connection: Any = None
-        self._closed = False
+        self._closed = self._is_serving = False
         self._checked_at = 0.0
         self.renew()
 
@@ -306,13 +307,38 @@ class LockPresence(Presence):
             self.renew()
         if owner == self.instance:
             return True
-        high, low = divmod(lock_number(owner), 1 << 32)
+        return self._count_holders(lock_number(owner)) > 0
+
+    def _count_holders(self, number: int) -> int:
+        high, low = divmod(number, 1 << 32)
         cursor = self._database.execute_sql(
-            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
+            "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
             "AND objid::bigint = %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
             (high, low),
         )
-        return cursor.fetchone() is not None
+        return int(cursor.fetchone()[0])
+
+    def start_serving(self) -> None:
+        """See Presence."""
+        with self._mutex:
+            self._is_serving = True
+            if self._connection is not None:
+                with suppress(psycopg.OperationalError):  # renewed together with the connection
+                    self._connection.execute(_share_lock("lock"))
+        self.renew()
+
+    def stop_serving(self) -> None:
+        """See Presence."""
+        with self._mutex:
+            self._is_serving = False
+            if self._connection is not None:
+                with suppress(psycopg.OperationalError):  # the server releases the lock of a lost connection itself
+                    self._connection.execute(_share_lock("unlock"))
+
+    def count_serving(self) -> int:
+        """How many processes hold the lock of those that serve requests, on any machine."""
+        self.renew()
+        return self._count_holders(_SERVING)
 
     def sweep(self) -> list[str]:
         """Nothing to remove: the locks of dead processes do not remain."""
@@ -344,12 +370,18 @@ class LockPresence(Presence):
             if self._connection is None:
                 self._connection = self._database.open_connection()
                 self._connection.execute(self._lock("lock"))
+                if self._is_serving:
+                    self._connection.execute(_share_lock("lock"))
             self._checked_at = clock.monotonic()
 
 
 def lock_number(owner: str) -> int:
     """The number of the advisory lock of the process with the instance id `owner`."""
     return int.from_bytes(sha256(_PRESENCE + owner.encode()).digest()[:8], "big")
+
+
+def _share_lock(verb: str) -> str:
+    return f"SELECT pg_advisory_{verb}_shared({_signed(_SERVING)})"
 
 
 def _signed(number: int) -> int:

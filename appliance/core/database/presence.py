@@ -1,4 +1,4 @@
-"""Detects which worker processes are alive: each holds a lock that is released when the process dies."""
+"""Detects which processes are alive, and how many serve requests: each holds locks that are released when it dies."""
 
 import fcntl
 import os
@@ -16,6 +16,17 @@ def open_presence(folder: Path) -> "Presence":
     from .postgresql import LockPresence
 
     return LockPresence(db.database.obj)
+
+
+class ServerCount:
+    """How many processes serve requests on this database, as last counted; each grants its share of what is limited for all."""
+
+    def __init__(self) -> None:
+        self.count = 1
+
+    def share(self, limit: int) -> int:
+        """What each process may grant of a limit, rounded up: with it, all together exceed the limit by less than their number."""
+        return limit if self.count == 1 else -(-limit // self.count)
 
 
 def is_any_alive(folder: Path) -> bool:
@@ -60,6 +71,16 @@ class Presence:
         for name in dead:
             (self._folder / name).unlink(missing_ok=True)
         return dead
+
+    def start_serving(self) -> None:
+        """Count this process among those that serve requests, until `stop_serving` or its end."""
+
+    def stop_serving(self) -> None:
+        """No longer count this process among those that serve requests."""
+
+    def count_serving(self) -> int:
+        """How many processes serve requests: with SQLite always this one."""
+        return 1
 
     def close(self) -> None:
         """Release the lock; other processes can reclaim what this process still owns."""

@@ -59,7 +59,7 @@ class Routes:
     def __init__(self, services: Services, sender: Sender) -> None:
         tickets = Tickets(services.sealer)
         self._sender = sender
-        self._buckets = Buckets()
+        self._buckets = Buckets(services.limits.servers)
         self._following = ExecutionFollower(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
         self._entities = EntityRoutes(services, sender)

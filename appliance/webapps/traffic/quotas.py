@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 
+from appliance.core.database.presence import ServerCount
 from appliance.core.errors import RateLimited
 from appliance.core.sentences import Sentence
 
@@ -14,11 +15,12 @@ MINUTE = 60_000
 class Quotas:
     """Counts in memory, so that checks are cheap.
 
-    Requests per minute are counted per process. Bytes per day are those of all processes as last stored, plus what this process
-    has sent since.
+    Of the requests per minute, each of several processes that serve answers its share. Bytes per day are those of all processes
+    as last stored, plus what this process has sent since.
     """
 
-    def __init__(self, requests_per_minute: int, bytes_per_day: int) -> None:
+    def __init__(self, requests_per_minute: int, bytes_per_day: int, servers: ServerCount | None = None) -> None:
+        self._servers = servers or ServerCount()
         self._per_minute = requests_per_minute
         self._per_day = bytes_per_day
         self._minute = 0
@@ -33,7 +35,7 @@ class Quotas:
         self._start_period(now)
         if self._per_minute:
             self._counts[tenant, app] += 1
-            if self._counts[tenant, app] > self._per_minute:
+            if self._counts[tenant, app] > self._servers.share(self._per_minute):
                 raise _exceeded("requests a minute", self._per_minute, MINUTE - now % MINUTE)
         if self._per_day and self._stored.get((tenant, app), 0) + self._sent[tenant, app] >= self._per_day:
             raise _exceeded("MiB a day", self._per_day >> 20, DAY - now % DAY)
