@@ -144,7 +144,7 @@ def _write(
         with db.savepoint():
             return apply(current, operation if current is compiled else _parse_operation(current, document))
 
-    return db.write(write)
+    return db.write(write, is_shared=True)
 
 
 def _parse_operation(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
@@ -253,6 +253,8 @@ class _RequesterReader:
     def require_entity(self, collection: CompiledCollection, entity_id: str, verb_and_rule: tuple[str, Condition]) -> None:
         """Raise unless the entity matches the rule of the verb: PolicyDenied when it is visible, otherwise NotFound."""
         verb, rule = verb_and_rule
+        if db.row_lock():
+            entities.lock_row(collection, entity_id)  # So that the rule holds until the change is committed.
         if _find_matching_row(collection, entity_id, rule) is None:
             _require_permission(_find_matching_row(collection, entity_id, self.viewable(collection)) is None, collection, verb)
             raise _build_not_found(collection, entity_id)

@@ -208,7 +208,8 @@ def _upsert(operation: Operation) -> ChangeResult:
     collection = operation.collection
     columns = [collection.fields[name].definition.column for name in operation.key]
     where = " AND ".join(f'"{column}" = ?' for column in columns)
-    matches = db.rows(f"{collection.select_sql} WHERE {where} LIMIT 2", tuple(operation.stored[name] for name in operation.key))
+    sql = f"{collection.select_sql} WHERE {where} LIMIT 2{db.row_lock()}"
+    matches = db.rows(sql, tuple(operation.stored[name] for name in operation.key))
     if len(matches) > 1:
         raise Conflict(
             Sentence(
@@ -220,6 +221,7 @@ def _upsert(operation: Operation) -> ChangeResult:
     if matches:
         row = list(matches[0])
         return entities.change(collection, row, merge_json(collection, row, operation), operation.inner)
+    db.require_exclusive()  # Others may be creating it.
     findings = Findings()
     stored = collection.parse_new(operation.values, findings, operation.inner)
     findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
@@ -316,6 +318,7 @@ def _collect_errors(operations: Sequence[Operation]) -> list[tuple[Operation, Ap
 
 def _raise_errors(errors: Sequence[tuple[Operation, ApplianceError]]) -> None:
     if not errors:
+        db.require_exclusive()
         raise InvalidRequest("the batch collided with a concurrent change; send it again")
     findings = Findings()
     for operation, error in errors:

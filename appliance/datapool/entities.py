@@ -92,17 +92,22 @@ def is_entity_id(entity_id: Any) -> bool:
     return isinstance(entity_id, str) and ENTITY_ID.fullmatch(entity_id) is not None
 
 
-def find_row(collection: CompiledCollection, entity_id: Any) -> list[Any] | None:
+def find_row(collection: CompiledCollection, entity_id: Any, lock: str = "") -> list[Any] | None:
     """The row of an entity, or None."""
     if not is_entity_id(entity_id):
         return None
-    rows = db.rows(collection.find_sql, (entity_id,))
+    rows = db.rows(collection.find_sql + lock, (entity_id,))
     return list(rows[0]) if rows else None
 
 
+def lock_row(collection: CompiledCollection, entity_id: Any) -> list[Any] | None:
+    """As `find_row`; inside a write, nobody else changes the row before its commit."""
+    return find_row(collection, entity_id, db.row_lock())
+
+
 def get_row(collection: CompiledCollection, entity_id: str, if_version: int | None = None) -> list[Any]:
-    """The row of an entity; NotFound, VersionConflict."""
-    row = find_row(collection, entity_id)
+    """The row of an entity, which inside a write nobody else changes before its commit; NotFound, VersionConflict."""
+    row = lock_row(collection, entity_id)
     if row is None:
         raise NotFound(
             Sentence("there is no entity %(entity_id)s in %(name)s", entity_id=repr(str(entity_id)[:80]), name=collection.name)
@@ -181,6 +186,7 @@ def explain_broken_constraints(collection: CompiledCollection, row: list[Any], p
         findings = Findings()
         find_broken_constraints(collection, row[0], values_by_column(collection, row), (findings, pointer))
         findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
+        db.require_exclusive()  # The reason is gone already, with a concurrent change.
         raise ApplianceError("the database rejected the change for an unknown reason") from broken
 
 

@@ -39,7 +39,6 @@ def record_changes(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
     """Record the changes, inside the write, and add their size to the tenant's usage."""
     now, size = clock.now_ms(), 0
     changed = [result for result in results if result.event != "unchanged"]
-    db.order_rows("entity_change")
     sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
     for start in range(0, len(changed), CHUNK_ROWS):
         part = changed[start : start + CHUNK_ROWS]
@@ -51,7 +50,7 @@ def record_changes(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
                 scope.tenant_id, result.table_name, result.entity["id"], result.entity["_version"], result.event, now,
                 scope.actor, entity,
             )  # fmt: skip
-        db.execute(sql + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part)), tuple(values))
+        db.insert_followed("entity_change", sql + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part)), tuple(values))
     quota.add_rows(scope, size)
 
 

@@ -324,7 +324,7 @@ def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -
         batch.announce(scope, [result])
         return result
 
-    return db.write(write, is_shared=operation.op == "create")  # which only the constraints of its table can refuse
+    return db.write(write, is_shared=True)
 
 
 def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> list[ChangeResult]:
@@ -340,7 +340,7 @@ def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> 
         stale = any(fresh[operation.collection.name] is not operation.collection for operation in parsed)
         return batch.run(scope, batch.parse_operations(scope, operations) if stale else parsed, dry_run=dry_run)
 
-    return db.write(write)
+    return db.write(write, is_shared=True)
 
 
 def import_entities(

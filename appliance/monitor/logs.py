@@ -68,7 +68,6 @@ class LineFilter:
 
 def write_lines(scope: TenantScope, lines: Sequence[Line]) -> None:
     """Inside a write: store lines, redacted and truncated to 8 KiB of message and 8 KiB of fields each."""
-    db.order_rows(TABLE)
     for start in range(0, len(lines), _ROWS):
         part = lines[start : start + _ROWS]
         values: list[Any] = []
@@ -80,9 +79,7 @@ def write_lines(scope: TenantScope, lines: Sequence[Line]) -> None:
                 *ids, _words(message, fields, *ids),
             )  # fmt: skip
         places = ", ".join([_PLACES] * len(part))
-        rows = db.rows(f"INSERT INTO log_line ({_COLUMNS}) VALUES {places} RETURNING id", tuple(values))  # noqa: S608
-        numbers = [int(number) for (number,) in rows]
-        full_text.add_range(TABLE, min(numbers), max(numbers))
+        full_text.insert_followed(TABLE, f"INSERT INTO log_line ({_COLUMNS}) VALUES {places}", tuple(values))  # noqa: S608
 
 
 def _words(message: str, fields: str, *ids: str | None) -> str:

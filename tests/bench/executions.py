@@ -164,7 +164,8 @@ def set_up(folder: Path, port: int, root: Path = ROOT) -> tuple[str, str]:
         [*line, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
         cwd=root, env=environment, capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
-    raise_rate(folder)
+    if (folder / "gos.db").exists():
+        raise_rate(folder)
     return first["tenant"], key
 
 

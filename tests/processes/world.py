@@ -270,9 +270,9 @@ def make_integrations() -> Integrations:
 
 
 @contextmanager
-def open_database(folder: Path) -> Iterator[None]:
-    """A database with both tenants, acme's collection `marks` and acme's integration `bell`."""
-    open_migrated(f"sqlite:///{folder}/gos.db")
+def open_database(folder: Path, url: str = "") -> Iterator[None]:
+    """A database (default: SQLite) with both tenants, acme's collection `marks` and acme's integration `bell`."""
+    open_migrated(url or f"sqlite:///{folder}/gos.db")
     for name in ("acme", "globex"):
         tenants.create_tenant(name, name)
     acme = tenants.system_scope("acme", "key:test")

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,8 @@ from typing import Any, Literal
 import psycopg
 
 _SIZES = "SELECT relname, pg_relation_size(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
-FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", "listen_addresses=''", "max_connections=100", "shared_buffers=32MB")
+SAFE = ("listen_addresses=''", "max_connections=100", "shared_buffers=32MB")
+FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", *SAFE)
 
 
 def server_programs() -> Path:
@@ -33,8 +34,9 @@ def server_programs() -> Path:
 class Cluster:
     """A running server; `make_database` answers URLs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Sequence[str] = FASTER_THAN_SAFE) -> None:
         self.folder = folder
+        self._settings = settings
         self._programs = server_programs()
         self._count = 0
         self._emptied = ""
@@ -66,7 +68,7 @@ class Cluster:
         return f"postgresql://gos@/{name}?host={self.folder}"
 
     def start(self) -> None:
-        settings = " ".join(f"-c {setting}" for setting in (*FASTER_THAN_SAFE, f"unix_socket_directories={self.folder}"))
+        settings = " ".join(f"-c {setting}" for setting in (*self._settings, f"unix_socket_directories={self.folder}"))
         self._control("start", "-w", "-l", self.folder / "log", "-o", settings)
 
     def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
@@ -115,11 +117,11 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
+def running_cluster(settings: Sequence[str] = FASTER_THAN_SAFE) -> Iterator[Cluster]:
     """Not in pytest's folder: another user must reach it."""
     folder = Path(tempfile.mkdtemp(prefix="gos-pg-"))
     try:
-        cluster = Cluster(folder)
+        cluster = Cluster(folder, settings)
         cluster.start()
         try:
             yield cluster

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import peewee
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from appliance.core.database import db, writers
+from appliance.core.database.postgresql import lock_statement
 from appliance.core.errors import Conflict, Overloaded
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
@@ -143,28 +145,63 @@ def test_exclusive_functions_share_a_commit(server: str) -> None:
     assert len({future.result(20) for future in futures}) == 1
 
 
+NUMBERED = "INSERT INTO note SELECT ?, count(*) FROM note"
+
+
 def test_followed_numbers_become_visible_in_order(server: str) -> None:
     """Who reads on from the last number that it has seen must not miss a smaller one, of a commit that took longer."""
     inside, go_on = threading.Event(), threading.Event()
 
-    def add(*, slowly: bool) -> None:
-        db.order_rows("note")
-        db.execute("INSERT INTO note SELECT ?, count(*) FROM note", ("slow" if slowly else "fast",))
-        if slowly:
-            inside.set()
-            assert go_on.wait(20)
+    def add_slowly() -> None:
+        db.insert_followed("note", NUMBERED, ("slow",))
+        inside.set()
+        assert go_on.wait(20)
 
-    slow = db.submit(lambda: add(slowly=True), is_shared=True)
+    slow = db.submit(add_slowly, is_shared=True)
     assert inside.wait(20)
-    fast = db.submit(lambda: add(slowly=False), is_shared=True)
-    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-    wait_until(lambda: fast.done() or db.rows(waiting) == [(1,)])
-    visible = texts()
+    db.submit(lambda: db.insert_followed("note", NUMBERED, ("fast",)), is_shared=True).result(20)
+    before = texts()
     go_on.set()
     slow.result(20)
-    fast.result(20)
-    assert visible == []
-    assert db.rows("SELECT text, number FROM note ORDER BY number") == [("slow", 0), ("fast", 1)]
+    assert before == ["fast"], "it does not wait for those that have not come to their commit"
+    assert db.rows("SELECT text, number FROM note ORDER BY number") == [("fast", 0), ("slow", 1)]
+
+
+def test_followed_rows_wait_for_the_commit_of_others(server: str) -> None:
+    """One connection takes the lock of the table, as a commit does that lasts; a shared and an exclusive write follow it."""
+    with psycopg.connect(server) as other:
+        other.execute(lock_statement("note"))
+        other.execute("INSERT INTO note VALUES ('first', 0)")
+        later = db.submit(lambda: db.insert_followed("note", NUMBERED, ("second",)), is_shared=True)
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: later.done() or db.rows(waiting) == [(1,)])
+        assert texts() == []
+    later.result(20)
+    assert db.rows("SELECT text, number FROM note ORDER BY number") == [("first", 0), ("second", 1)]
+
+
+def test_followed_rows_are_rolled_back_with_their_savepoint(server: str) -> None:
+    def add() -> None:
+        db.insert_followed("note", NUMBERED, ("before",))
+        with suppress(ValueError), db.savepoint():
+            db.insert_followed("note", NUMBERED, ("inside",))
+            raise ValueError
+        db.insert_followed("note", NUMBERED, ("100 % after",))
+
+    db.write(add, is_shared=True)
+    assert texts() == ["100 % after", "before"]
+
+
+def test_followed_rows_that_cannot_be_inserted_roll_back_everything(server: str) -> None:
+    db.write(lambda: note("a"))
+
+    def add() -> None:
+        note("b")
+        db.insert_followed("note", NUMBERED, ("a",))
+
+    with pytest.raises(peewee.IntegrityError):
+        db.write(add, is_shared=True)
+    assert texts() == ["a"]
 
 
 def test_two_take_different_rows_without_waiting(server: str) -> None:

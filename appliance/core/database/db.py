@@ -168,13 +168,16 @@ def require_exclusive() -> None:
         state.job.require_exclusive()
 
 
-def order_rows(table: str) -> None:
-    """Inside a write, before inserts into a table whose followers read on from a number: the numbers become visible in order.
+def insert_followed(table: str, sql: str, params: tuple[Any, ...]) -> None:
+    """Inside a write: insert rows into a table whose followers read on from a number; the numbers become visible in order.
 
-    From here to the commit, one shared write at a time adds to this table, so it comes as late in a write as possible.
+    A shared write inserts them with its commit, one such write at a time, so it cannot read them itself.
     """
-    if state.job is not None and state.job.is_shared:
-        database.obj.lock(table)
+    job = _current_job("insert_followed")
+    if job.is_shared:
+        job.followed.append((table, sql, params))
+    else:
+        execute(sql, params)
 
 
 def skip_locked() -> str:
@@ -224,10 +227,13 @@ def deadline(seconds: float) -> AbstractContextManager[None]:
 @contextmanager
 def savepoint() -> Iterator[None]:
     """Inside a write: roll back the changes of the block if it raises, without the rest of the write."""
+    followed = _current_job("savepoint").followed
+    count = len(followed)
     point = database.obj.set_savepoint()
     try:
         yield
     except BaseException:
+        del followed[count:]
         database.obj.undo_savepoint(point)
         raise
     database.obj.release_savepoint(point)

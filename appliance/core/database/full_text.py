@@ -111,6 +111,15 @@ def add(table: str, row_id: int) -> None:
     add_range(table, row_id, row_id)
 
 
+def insert_followed(table: str, sql: str, params: tuple[Any, ...]) -> None:
+    """Insert rows with their words into a table whose followers read on from an id; as `db.insert_followed`."""
+    if db.is_sqlite():
+        ids = [int(row_id) for (row_id,) in db.rows(f"{sql} RETURNING id", params)]
+        add_range(table, min(ids), max(ids))
+    else:
+        db.insert_followed(table, sql, params)
+
+
 def add_range(table: str, first: int, last: int) -> None:
     """Add all rows with ids from `first` to `last` to the index, in the same write that sets their words."""
     if db.is_sqlite():

@@ -237,21 +237,24 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             self.connect()
         self._savepoints.begin(f"BEGIN; SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
 
-    def lock(self, name: str) -> None:
-        """Wait for the advisory lock of this name, with the next statement; it is released with the transaction."""
-        self._savepoints.begin(f"SELECT pg_advisory_xact_lock({_signed(lock_number(name))})")
-
     def can_repeat(self) -> bool:
         """Whether this thread's transaction failed, and was rolled back, because of a concurrent one or a lost connection."""
         return self._write.can_repeat
 
-    def commit_write(self) -> None:
-        """Commit; returns when the changes are on disk."""
-        self._savepoints.forget()  # Savepoints end with the transaction.
-        if self._state.conn.info.transaction_status == TransactionStatus.IDLE:
-            return  # nothing was sent
+    def commit_write(self, followed: Sequence[tuple[str, str, tuple[Any, ...]]]) -> None:
+        """Commit; returns when the changes are on disk.
+
+        In the same round trip it takes the advisory locks of the `followed` tables, and inserts their rows, so that their
+        numbers become visible in the order of the locks.
+        """
+        if not followed:
+            self._savepoints.forget()  # Savepoints end with the transaction.
+            if self._state.conn.info.transaction_status == TransactionStatus.IDLE:
+                return  # nothing was sent
+        locks = [lock_statement(table) for table in sorted({each[0] for each in followed})]
+        inserts = [convert_placeholders(sql) for _, sql, _ in followed]
         try:
-            self.execute_sql("COMMIT")
+            self.execute_sql("; ".join([*locks, *inserts, "COMMIT"]), tuple(value for *_, params in followed for value in params))
         except peewee.OperationalError as error:
             self._write.can_repeat = isinstance(error.orig, _CONFLICTS)  # After a lost connection, nobody knows.
             raise
@@ -382,6 +385,11 @@ def lock_number(owner: str) -> int:
 
 def _share_lock(verb: str) -> str:
     return f"SELECT pg_advisory_{verb}_shared({_signed(_SERVING)})"
+
+
+def lock_statement(table: str) -> str:
+    """The statement that waits for the advisory lock of a followed table, which ends with the transaction."""
+    return f"SELECT pg_advisory_xact_lock({_signed(lock_number(table))})"
 
 
 def _signed(number: int) -> int:

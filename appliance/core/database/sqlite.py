@@ -112,8 +112,8 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         """Whether this thread's transaction failed because of a concurrent one; here, writes wait for each other instead."""
         return False
 
-    def commit_write(self) -> None:
-        """Commit; returns when the changes are on disk."""
+    def commit_write(self, followed: Sequence[Any]) -> None:
+        """Commit; returns when the changes are on disk.  Nothing is `followed`, as only shared writes defer these inserts."""
         self.execute_sql("COMMIT")
 
     def set_savepoint(self) -> str:

@@ -39,7 +39,7 @@ state = WriterState()
 class Job:
     """A function to run in a transaction, and what follows from it; `is_shared` as in `db.write`."""
 
-    __slots__ = ("callbacks", "error", "fn", "future", "has_looked_again", "is_shared", "result", "unconditional")
+    __slots__ = ("callbacks", "error", "fn", "followed", "future", "has_looked_again", "is_shared", "result", "unconditional")
 
     def __init__(self, fn: Callable[[], Any], *, is_shared: bool = False) -> None:
         self.fn = fn
@@ -50,6 +50,7 @@ class Job:
         self.error: BaseException | None = None
         self.callbacks: list[Callable[[], None]] = []
         self.unconditional: list[Callable[[], Any]] = []
+        self.followed: list[tuple[str, str, tuple[Any, ...]]] = []  # As given to `db.insert_followed`.
 
     def require_exclusive(self) -> None:
         """Inside the function: run it again from its start, with no other write beside it, unless it runs so."""
@@ -73,6 +74,7 @@ class Job:
         self.result = self.error = None
         self.callbacks.clear()
         self.unconditional.clear()
+        self.followed.clear()
 
 
 class _ExclusiveRequired(BaseException):
@@ -199,7 +201,7 @@ class Writers:
                     raise batch[0].error
                 self._db.roll_back()
             else:
-                self._db.commit_write()
+                self._db.commit_write(batch[0].followed)
         except BaseException:
             self._db.roll_back()
             raise

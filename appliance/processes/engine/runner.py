@@ -96,6 +96,7 @@ class Runner:
 
         def claim_due() -> Claim | None:
             now = self.jumps.now_ms()  # before reading the row: it may move the row's times
+            store.lock_execution(scope, execution_id)
             row = scope.find(Execution, id=execution_id)
             return None if row is None or not self._claimable(row, now) else self.claim_row(scope, row)
 

@@ -25,6 +25,7 @@ LEASES = LeaseTable(
     "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL",
     on_reclaim="status = CASE WHEN status = 'cancelling' THEN status ELSE 'queued' END, next_run_at = NULL, wait_reason = NULL",
 )  # fmt: skip
+_FIND = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,12 @@ def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, i
     return [JournalEntry(
         call=r[0], position=r[1], method=r[2], args=json.loads(r[3]), ok=bool(r[4]), answer=_load(r[5]), clock=json.loads(r[6]),
     ) for r in rows]
+
+
+def lock_execution(scope: TenantScope, execution_id: str) -> None:
+    """Inside a write: nobody else changes the row from here to the commit; a worker that ends it now has done so before."""
+    if lock := db.row_lock():
+        db.rows(f"{_FIND}{lock}", (scope.tenant_id, execution_id))
 
 
 def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from .call_errors import answer_too_large, error_object, try_call
 from .final_entries import build_final_entry
 from .grant_checks import check_action_grant, check_read_grants, check_write_grants
 from .model_calls import GENERATE, Generated, ModelCalls, answer_model_call, recorded_args, replay_answer, split_answer
-from .protocols import BEFORE_RECORDING, CREATE, READS, WRITES, ActionCall, Actions, PreparedData
+from .protocols import BEFORE_RECORDING, READS, WRITES, ActionCall, Actions, PreparedData
 from .vault import SECRET, Vault
 
 ACTION = "integrations.execute"
@@ -349,7 +349,7 @@ class StepHost:
             perform = self._context.data.prepare(self._context.claim, call.method, call.args)
         except ApplianceError as error:
             return self._settle(call, False, error_object(error))
-        entry = db.write(commit, is_shared=call.method == CREATE)
+        entry = db.write(commit, is_shared=call.method.startswith("datapool."))
         self._advance(entry)
         self.unwritten.clear()
         return Settled(call.id, entry.ok, entry.answer)

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 from appliance.processes.engine.store import Claim
 
 READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
-CREATE = "datapool.create"
 WRITES = frozenset(
-    {CREATE, "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
+    {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
 )
 BEFORE_RECORDING = frozenset(method for method in READS | WRITES if method.startswith("datapool."))
 """Calls that may be made before the execution is recorded: they only read, or write in a commit that records it, too."""

@@ -7,7 +7,6 @@ from appliance.core.sentences import Sentence
 from appliance.processes.definitions.kinds import OPERATIONS
 from appliance.processes.engine.failures import failed_validation, from_appliance_error
 from appliance.processes.engine.task import Result, StepServices, Task
-from appliance.processes.host.protocols import CREATE
 
 READS = ("find", "query")
 
@@ -18,7 +17,7 @@ def perform(tools: StepServices, task: Task) -> Result:
     method = f"datapool.{operation}"
     args = _arguments(task, operation)
     if operation not in READS:
-        return Result(in_commit=lambda: tools.data.perform(task.claim, method, args), is_insert=method == CREATE)
+        return Result(in_commit=lambda: tools.data.perform(task.claim, method, args))
     try:
         return Result(output=tools.data.perform(task.claim, method, args))
     except ApplianceError as error:

@@ -1,0 +1,154 @@
+"""Executions and entity writes of one and two `gos serve` on one PostgreSQL, also with a database that is 3 ms away.
+
+    python -m tests.bench.scaling
+
+The distance is made by `tests.bench.distance`, a proxy that holds back what is sent to the server.  All load comes from the same
+machine, so without the distance two processes share the processors that one had.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import httpx
+import psycopg
+
+from appliance.connectors.testing import free_port
+from tests.store.cluster import SAFE, Cluster, running_cluster
+
+from .executions import COLLECTION, ROOT, execute, headers_of, publish, running_server, set_up
+from .figures import Row, Section, show
+from .http_load import Load, run_load, to_request
+
+SECONDS, CLIENTS, DISTANCE_MS, ENTITIES = 6.0, 16, 3.0, 64
+LOCKS = "SELECT count(*) FILTER (WHERE NOT granted) > 0 FROM pg_locks WHERE locktype = 'advisory'"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Some processes, with `writers` connections each (0: the default), on a database at a distance."""
+
+    name: str
+    processes: int
+    distance_ms: float = 0.0
+    writers: int = 0
+    is_sqlite: bool = False
+
+
+CASES = (
+    Case("SQLite, one process", 1, is_sqlite=True),
+    Case("one process", 1),
+    Case("two processes", 2),
+    Case(f"{DISTANCE_MS:.0f} ms away, 2 writers, one process", 1, DISTANCE_MS, 2),
+    Case(f"{DISTANCE_MS:.0f} ms away, 2 writers, two processes", 2, DISTANCE_MS, 2),
+)
+
+
+@contextmanager
+def at_distance(cluster: Cluster, milliseconds: float) -> Iterator[str]:
+    """The URL of a new database, reached through the proxy if it is at a distance."""
+    url = cluster.make_database()
+    if not milliseconds:
+        yield url
+        return
+    port = free_port()
+    socket = str(cluster.folder / ".s.PGSQL.5432")
+    line = [sys.executable, "-m", "tests.bench.distance", str(port), socket, str(milliseconds)]
+    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        if process.stdout is None or not process.stdout.readline():
+            raise RuntimeError("the proxy did not start")
+        name = url.removeprefix("postgresql://gos@/").partition("?")[0]
+        yield f"postgresql://gos@127.0.0.1:{port}/{name}?sslmode=disable&gssencmode=disable"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure_locks(url: str, ended: Event) -> float:
+    """The share of samples in % in which a write waited for the lock that exclusive writes hold."""
+    samples: list[tuple[bool]] = []
+    with psycopg.connect(url, autocommit=True) as watching:
+        while not ended.wait(0.01):
+            samples += watching.execute(LOCKS).fetchall()
+    return 100 * sum(waiting for (waiting,) in samples) / max(1, len(samples))
+
+
+class Bench:
+    """The running processes of a case, and their load."""
+
+    def __init__(self, ports: Sequence[int], headers: dict[str, str], watched: str | None) -> None:
+        self._ports, self._headers, self._watched = ports, headers, watched
+
+    def measure(self, name: str, requests: Sequence[bytes], status: int = 200) -> Row:
+        """The load of all clients, in equal parts on each process."""
+        share = CLIENTS // len(self._ports)
+
+        def load(port: int) -> Load:
+            return run_load(port, requests, share, SECONDS, status)
+
+        ended = Event()
+        with ThreadPoolExecutor(len(self._ports) + 1) as threads:
+            locks = threads.submit(measure_locks, self._watched, ended) if self._watched else None
+            loads = list(threads.map(load, self._ports))
+            ended.set()
+        figures = {"per second": sum(each.requests / each.seconds for each in loads), "p50 ms": max(each.p50 for each in loads)}
+        return Row(name, figures | ({"samples with a wait for the lock, %": locks.result()} if locks else {}))
+
+    def run(self, case: str) -> Iterator[Row]:
+        with httpx.Client(base_url=f"http://127.0.0.1:{self._ports[0]}/api/v1", headers=self._headers, trust_env=False) as api:
+            address = f"/datapool/{COLLECTION['name']}/entities"
+            ids = [api.post(address, json={"total": number}).raise_for_status().json()["data"]["id"] for number in range(ENTITIES)]
+        for process in ("one", "three"):
+            self.measure("warm", [execute(process, self._headers)])
+            yield self.measure(f"{case}: executions of {process} step{'s' * (process != 'one')}", [execute(process, self._headers)])
+        create = to_request("POST", f"/api/v1{address}", self._headers, json.dumps({"total": 7}))
+        yield self.measure(f"{case}: new entities", [create], 201)
+        # Every change differs from the one before, so none is without effect.
+        changes = [
+            to_request("PATCH", f"/api/v1{address}/{id_}", self._headers, json.dumps({"total": value}))
+            for value in range(2) for id_ in ids
+        ]  # fmt: skip
+        yield self.measure(f"{case}: changed entities", changes)
+
+
+@contextmanager
+def running(case: Case, cluster: Cluster) -> Iterator[Bench]:
+    """The processes of a case, each ready."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = None if case.is_sqlite else stack.enter_context(at_distance(cluster, case.distance_ms))
+        storage = ({"database": url} if url else {}) | ({"writers": case.writers} if case.writers else {})
+        folder.joinpath("config.yaml").write_text(json.dumps({"storage": storage}))
+        ports = [free_port() for _ in range(case.processes)]
+        headers = headers_of(ports[0], *set_up(folder, ports[0]))
+        if url:
+            with psycopg.connect(url) as connection:
+                connection.execute("UPDATE api_key SET rate_requests = 1000000")
+        for port in ports:
+            stack.enter_context(running_server(folder, port))
+        publish(ports[0], headers)
+        yield Bench(ports, headers, url)
+
+
+def measure_section(report: Callable[[Row], None] = lambda _: None) -> Section:
+    about = f"{CLIENTS} clients for {SECONDS:.0f} s each, in equal parts on each process."
+    section = Section("One and two processes on PostgreSQL", about)
+    with running_cluster(SAFE) as cluster:
+        for case in CASES:
+            with running(case, cluster) as bench:
+                for row in bench.run(case.name):
+                    report(row)
+                    section.rows.append(row)
+    return section
+
+
+if __name__ == "__main__":
+    show(measure_section(lambda row: print(row, flush=True)))
