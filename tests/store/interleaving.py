@@ -7,7 +7,7 @@ halted before one of its statements; then the second one runs until it ends or w
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,11 +107,16 @@ def _gated(gate: _Gate) -> Iterator[None]:
         yield
 
 
-def interleave(watching: psycopg.Connection, begin: Callable[[], tuple[Step, Step]], judge: Callable[[Ends], None]) -> int:
+def interleave(begin: Callable[[], tuple[Step, Step]], judge: Callable[[Ends], None]) -> int:
     """Run both functions in every interleaving and both orders, each time anew from `begin`; `judge` asserts what must hold.
 
-    Returns the number of interleavings.  `watching` is a connection of its own, in autocommit mode.
+    Returns the number of interleavings.
     """
+    with closing(db.database.obj.open_connection()) as watching:
+        return _run_all(watching, begin, judge)
+
+
+def _run_all(watching: psycopg.Connection, begin: Callable[[], tuple[Step, Step]], judge: Callable[[Ends], None]) -> int:
     count = 0
     for is_swapped in (False, True):
         for number in range(MOST_STATEMENTS):

@@ -1,5 +1,6 @@
 """A request for approval is decided once, wherever the second decision comes in the middle of the first."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,9 +11,18 @@ from appliance.monitor import audit
 from appliance.processes.executions import service as executions
 from appliance.tenants import starters
 from tests.governance.asking import TenantFixture, make_tenant
+from tests.store.cluster import Cluster
+from tests.store.interleaving import Ends, Step, interleave
+from tests.store.opening import open_migrated
 
-from .conftest import Interleave
-from .stepping import Ends, Step
+
+@pytest.fixture(scope="module")
+def url(cluster: Cluster) -> Iterator[str]:
+    """The URL of the open database."""
+    url = cluster.emptied()
+    open_migrated(url)
+    yield url
+    db.close_database()
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +36,7 @@ def tenant(url: str) -> TenantFixture:
     return make_tenant("acme")
 
 
-def test_of_two_decisions_one_counts(tenant: TenantFixture, interleaved: Interleave) -> None:
+def test_of_two_decisions_one_counts(tenant: TenantFixture) -> None:
     at: dict[str, Any] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -42,11 +52,11 @@ def test_of_two_decisions_one_counts(tenant: TenantFixture, interleaved: Interle
         decisions = [action for _, action, _ in tenant.audit_entries(stored.id)][1:]
         assert decisions == ["approval.approve" if stored.status == "approved" else "approval.reject"]
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
     assert audit.verify(tenant.scope).intact
 
 
-def test_of_two_approvals_that_are_needed_both_count(tenant: TenantFixture, interleaved: Interleave) -> None:
+def test_of_two_approvals_that_are_needed_both_count(tenant: TenantFixture) -> None:
     at: dict[str, Any] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -59,10 +69,10 @@ def test_of_two_approvals_that_are_needed_both_count(tenant: TenantFixture, inte
         assert sorted(ends.results) == ["approved", "pending"]
         assert len(approvals.get_approval(tenant.scope, at["request"].id).votes) == 2
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_request_is_decided_or_withdrawn(tenant: TenantFixture, interleaved: Interleave) -> None:
+def test_a_request_is_decided_or_withdrawn(tenant: TenantFixture) -> None:
     at: dict[str, Any] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -77,4 +87,4 @@ def test_a_request_is_decided_or_withdrawn(tenant: TenantFixture, interleaved: I
         status = approvals.get_approval(tenant.scope, at["request"].id).status
         assert (status, ends.errors) in (("approved", []), ("cancelled", ["Conflict"]))
 
-    interleaved(begin, judge)
+    interleave(begin, judge)

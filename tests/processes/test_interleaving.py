@@ -14,9 +14,7 @@ from appliance.processes.executions.starting import StartRequest
 from appliance.sandbox import Pool, Settings
 from tests.processes.world import World, make_world, open_database
 from tests.store.cluster import Cluster
-
-from .conftest import Interleave
-from .stepping import Ends, Step
+from tests.store.interleaving import Ends, Step, interleave
 
 MARK = {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"what": "= input.what"}}}}
 UNIQUE = iter(range(1, 100_000))
@@ -68,7 +66,7 @@ def run(world: World, claim: Claim | None) -> None:
     world.runner.run(claim)
 
 
-def test_a_queued_execution_is_claimed_once(world: World, marking: str, interleaved: Interleave) -> None:
+def test_a_queued_execution_is_claimed_once(world: World, marking: str) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -80,10 +78,10 @@ def test_a_queued_execution_is_claimed_once(world: World, marking: str, interlea
         [claim] = [each for each in ends.results if each is not None]
         assert db.rows("SELECT status, fence FROM execution WHERE id = ?", (at["id"],)) == [("running", claim.fence)]
 
-    assert interleaved(begin, judge) >= 6
+    assert interleave(begin, judge) >= 6
 
 
-def test_two_claims_get_two_executions(world: World, marking: str, interleaved: Interleave) -> None:
+def test_two_claims_get_two_executions(world: World, marking: str) -> None:
     waiting: list[str] = []
 
     def begin() -> tuple[Step, Step]:
@@ -99,10 +97,10 @@ def test_two_claims_get_two_executions(world: World, marking: str, interleaved: 
         assert len({claim.execution_id for claim in claimed}) == len(claimed) >= 1
         assert {claim.execution_id for claim in claimed} <= set(waiting)
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_key_starts_one_execution(world: World, marking: str, interleaved: Interleave) -> None:
+def test_a_key_starts_one_execution(world: World, marking: str) -> None:
     def begin() -> tuple[Step, Step]:
         token = f"t{next(UNIQUE)}"
         return (lambda: world.flow.start_execution(world.scope, marking, StartRequest({"what": token}, token=token)).id,) * 2
@@ -111,10 +109,10 @@ def test_a_key_starts_one_execution(world: World, marking: str, interleaved: Int
         assert ends.errors == []
         assert ends.results[0] == ends.results[1]
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_slot_is_held_once(world: World, interleaved: Interleave) -> None:
+def test_a_slot_is_held_once(world: World) -> None:
     """Without a limit these starts would be written side by side."""
     at: dict[str, str] = {}
 
@@ -127,10 +125,10 @@ def test_a_slot_is_held_once(world: World, interleaved: Interleave) -> None:
         rows = db.rows("SELECT wait_reason FROM execution WHERE process_id = ?", (at["process"],))
         assert sorted(reason or "" for (reason,) in rows) == ["", "slot"]
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_an_execution_is_cancelled_or_succeeds(world: World, marking: str, interleaved: Interleave) -> None:
+def test_an_execution_is_cancelled_or_succeeds(world: World, marking: str) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -148,11 +146,11 @@ def test_an_execution_is_cancelled_or_succeeds(world: World, marking: str, inter
         if ends.errors:
             assert status == "succeeded"
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
 def test_what_an_execution_has_written_is_there_once_after_it_was_taken_over(
-    world: World, marking: str, interleaved: Interleave
+    world: World, marking: str
 ) -> None:
     """The first worker goes on although the second has claimed the execution: only one of them is heard."""
     at: dict[str, str] = {}
@@ -174,19 +172,19 @@ def test_what_an_execution_has_written_is_there_once_after_it_was_taken_over(
         assert (world.get(at["id"]).status, ends_of(at["id"])) == ("succeeded", ["succeeded"])
         assert count_marks(at["what"]) == 1
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
 def test_without_the_fence_something_is_written_twice(
-    world: World, marking: str, interleaved: Interleave, monkeypatch: pytest.MonkeyPatch
+    world: World, marking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LeaseTable, "is_current", lambda *_: True)
     monkeypatch.setitem(vars(LEASES), "_in_progress", "tenant_id = ? AND id = ? AND ? IS NOT NULL")
     with pytest.raises(AssertionError, match="was halted before"):
-        test_what_an_execution_has_written_is_there_once_after_it_was_taken_over(world, marking, interleaved)
+        test_what_an_execution_has_written_is_there_once_after_it_was_taken_over(world, marking)
 
 
-def test_an_event_is_delivered_once(world: World, interleaved: Interleave) -> None:
+def test_an_event_is_delivered_once(world: World) -> None:
     process = world.publish([{"id": "paid", "wait": {"event": "= input.what"}}])
     at: dict[str, str] = {}
 
@@ -203,13 +201,13 @@ def test_an_event_is_delivered_once(world: World, interleaved: Interleave) -> No
     def judge(ends: Ends) -> None:
         assert ends.errors == ["Conflict"]
         run(world, world.runner.claim("acme", at["id"]))
-        heard = [number for number, each in enumerate(ends.results) if not isinstance(each, Exception)]
-        assert [world.get(at["id"]).output] == [{"n": number} for number in heard]
+        delivered = [number for number, each in enumerate(ends.results) if not isinstance(each, Exception)]
+        assert [world.get(at["id"]).output] == [{"n": number} for number in delivered]
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_message_of_the_queue_is_taken_once(world: World, interleaved: Interleave) -> None:
+def test_a_message_of_the_queue_is_taken_once(world: World) -> None:
     storage = make_huey("gos").storage
 
     def begin() -> tuple[Step, Step]:
@@ -220,4 +218,4 @@ def test_a_message_of_the_queue_is_taken_once(world: World, interleaved: Interle
         assert ends.errors == []
         assert sorted(str(each) for each in ends.results) == ["None", "b'one'"]
 
-    interleaved(begin, judge)
+    interleave(begin, judge)

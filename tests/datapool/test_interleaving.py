@@ -1,6 +1,7 @@
 """Two changes of entities at once end as if one had followed the other, wherever one comes in the middle of the other."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.tenants import service as tenants
-
-from .conftest import Interleave
-from .stepping import Ends, Step
+from tests.store.cluster import Cluster
+from tests.store.interleaving import Ends, Step, interleave
+from tests.store.opening import open_migrated
 
 GOODS = {
     "name": "goods",
@@ -26,6 +27,15 @@ GOODS = {
 }
 ORDERS = {"name": "orders", "fields": [{"name": "item", "type": "relation", "collection": "goods"}]}
 numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def url(cluster: Cluster) -> Iterator[str]:
+    """The URL of the open database."""
+    url = cluster.emptied()
+    open_migrated(url)
+    yield url
+    db.close_database()
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +78,7 @@ def check_history(scope: TenantScope, entity_id: str) -> None:
     assert entity is None or last.entity == entity
 
 
-def test_changes_of_different_fields_are_both_kept(scope: TenantScope, interleaved: Interleave) -> None:
+def test_changes_of_different_fields_are_both_kept(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -86,19 +96,19 @@ def test_changes_of_different_fields_are_both_kept(scope: TenantScope, interleav
         assert entity["_version"] == 3
         check_history(scope, at["id"])
 
-    assert interleaved(begin, judge) > 8
+    assert interleave(begin, judge) > 8
 
 
 def test_without_its_row_lock_a_change_is_lost(
-    scope: TenantScope, interleaved: Interleave, monkeypatch: pytest.MonkeyPatch
+    scope: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The harness finds it when the lock of a verb is taken out."""
     monkeypatch.setattr(db, "row_lock", lambda: "")
     with pytest.raises(AssertionError, match="was halted before"):
-        test_changes_of_different_fields_are_both_kept(scope, interleaved)
+        test_changes_of_different_fields_are_both_kept(scope)
 
 
-def test_of_two_changes_of_one_version_one_is_refused(scope: TenantScope, interleaved: Interleave) -> None:
+def test_of_two_changes_of_one_version_one_is_refused(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -112,10 +122,10 @@ def test_of_two_changes_of_one_version_one_is_refused(scope: TenantScope, interl
         assert read(scope, at["id"]) == ends.values[0]
         check_history(scope, at["id"])
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_deleted_entity_stays_deleted(scope: TenantScope, interleaved: Interleave) -> None:
+def test_a_deleted_entity_stays_deleted(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -131,10 +141,10 @@ def test_a_deleted_entity_stays_deleted(scope: TenantScope, interleaved: Interle
         assert read(scope, at["id"]) is None
         check_history(scope, at["id"])
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_of_two_deletions_one_finds_nothing(scope: TenantScope, interleaved: Interleave) -> None:
+def test_of_two_deletions_one_finds_nothing(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -145,10 +155,10 @@ def test_of_two_deletions_one_finds_nothing(scope: TenantScope, interleaved: Int
         assert ends.errors == ["NotFound"]
         check_history(scope, at["id"])
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_unique_value_is_given_once(scope: TenantScope, interleaved: Interleave) -> None:
+def test_a_unique_value_is_given_once(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -163,11 +173,11 @@ def test_a_unique_value_is_given_once(scope: TenantScope, interleaved: Interleav
         assert [each.details[0].code for each in ends.results if isinstance(each, Exception)] == ["not_unique"]  # type: ignore[attr-defined]
         assert find(scope, code=at["code"]) == ends.values
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
 @pytest.mark.parametrize("key", ["code", "name"])
-def test_an_upsert_makes_one_entity(scope: TenantScope, interleaved: Interleave, key: str) -> None:
+def test_an_upsert_makes_one_entity(scope: TenantScope, key: str) -> None:
     """Also where no constraint of the table would prevent a second one."""
     at: dict[str, str] = {}
 
@@ -184,10 +194,10 @@ def test_an_upsert_makes_one_entity(scope: TenantScope, interleaved: Interleave,
         [entity] = find(scope, **{key: at["value"]})
         assert (entity["price"], entity["extra"]) == (7, {"a": 1})
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_an_upsert_makes_the_entity_again_that_was_deleted(scope: TenantScope, interleaved: Interleave) -> None:
+def test_an_upsert_makes_the_entity_again_that_was_deleted(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -200,10 +210,10 @@ def test_an_upsert_makes_the_entity_again_that_was_deleted(scope: TenantScope, i
         assert ends.errors == []
         assert [each["price"] for each in find(scope, code=at["code"])] == ([7] if ends.results[0].event == "created" else [])
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_what_is_referred_to_is_not_deleted(scope: TenantScope, interleaved: Interleave) -> None:
+def test_what_is_referred_to_is_not_deleted(scope: TenantScope) -> None:
     at: dict[str, str] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -218,10 +228,10 @@ def test_what_is_referred_to_is_not_deleted(scope: TenantScope, interleaved: Int
         orders = datapool.query_entities(scope, "orders", {"filter": {"item": {"_eq": at["id"]}}}).items
         assert (len(orders), read(scope, at["id"]) is None) in ((1, False), (0, True))
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_batches_in_opposite_order_are_both_done(scope: TenantScope, interleaved: Interleave) -> None:
+def test_batches_in_opposite_order_are_both_done(scope: TenantScope) -> None:
     at: dict[str, list[str]] = {}
 
     def begin() -> tuple[Step, Step]:
@@ -241,10 +251,10 @@ def test_batches_in_opposite_order_are_both_done(scope: TenantScope, interleaved
             assert (entity["price"], entity["extra"], entity["_version"]) == (7, 7, 3)
             check_history(scope, entity_id)
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_batch_that_fails_leaves_nothing(scope: TenantScope, interleaved: Interleave) -> None:
+def test_a_batch_that_fails_leaves_nothing(scope: TenantScope) -> None:
     """A batch and a single entity want the same unique value; the batch is stored as a whole or not at all."""
     at: dict[str, str] = {}
 
@@ -259,10 +269,10 @@ def test_a_batch_that_fails_leaves_nothing(scope: TenantScope, interleaved: Inte
         assert len(find(scope, code=at["other"])) == int(is_whole)
         assert len(find(scope, code=at["code"])) == 1
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
 
 
-def test_a_field_that_goes_takes_its_values_along(scope: TenantScope, interleaved: Interleave) -> None:
+def test_a_field_that_goes_takes_its_values_along(scope: TenantScope) -> None:
     """A change of the collection has no other write beside it."""
     at: dict[str, str] = {}
 
@@ -282,4 +292,4 @@ def test_a_field_that_goes_takes_its_values_along(scope: TenantScope, interleave
         entities = datapool.query_entities(scope, at["name"], {}).items
         assert [(each["kept"], "gone" in each) for each in entities] == ([] if ends.errors else [("a", False)])
 
-    interleaved(begin, judge)
+    interleave(begin, judge)
