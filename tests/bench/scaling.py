@@ -2,13 +2,11 @@
 
     python -m tests.bench.scaling
 
-The distance is made by `tests.bench.distance`, a proxy that holds back what is sent to the server.  All load comes from the same
+The distance is made by `tests.store.proxy`, which holds back what is sent to the server.  All load comes from the same
 machine, so without the distance two processes share the processors that one had.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +20,9 @@ import psycopg
 
 from appliance.connectors.testing import free_port
 from tests.store.cluster import SAFE, Cluster, running_cluster
+from tests.store.proxy import running_proxy
 
-from .executions import COLLECTION, ROOT, execute, headers_of, publish, running_server, set_up
+from .executions import COLLECTION, execute, headers_of, publish, running_server, set_up
 from .figures import Row, Section, show
 from .http_load import Load, run_load, to_request
 
@@ -58,18 +57,8 @@ def at_distance(cluster: Cluster, milliseconds: float) -> Iterator[str]:
     if not milliseconds:
         yield url
         return
-    port = free_port()
-    socket = str(cluster.folder / ".s.PGSQL.5432")
-    line = [sys.executable, "-m", "tests.bench.distance", str(port), socket, str(milliseconds)]
-    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE)
-    try:
-        if process.stdout is None or not process.stdout.readline():
-            raise RuntimeError("the proxy did not start")
-        name = url.removeprefix("postgresql://gos@/").partition("?")[0]
-        yield f"postgresql://gos@127.0.0.1:{port}/{name}?sslmode=disable&gssencmode=disable"
-    finally:
-        process.kill()
-        process.wait()
+    with running_proxy(cluster, milliseconds) as proxy:
+        yield proxy.url(url)
 
 
 def measure_locks(url: str, ended: Event) -> float:

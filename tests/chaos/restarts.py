@@ -1,11 +1,16 @@
 """Two servers and two workers on PostgreSQL; one of each is killed again and again, and restarted at once.
 
-    python -m tests.chaos.restarts seed=1 count=2000 kills=10 [rate=5] [busy=2]
+    python -m tests.chaos.restarts seed=1 count=2000 kills=10 [rate=5] [busy=2] [cuts=3] [outages=1]
+    python -m tests.chaos.restarts batches=20 results=FILE count=500 kills=25 cuts=5 outages=1
 
 Prints what was lost or done twice, how long after the last acceptance all was settled, how much was not over time, by state
 and by what it waited for, and how soon after each kill nothing belonged to the dead any more.  `rate` executions a second
 are sent at most; without it as many as eight senders get accepted.  `busy` processes that only take processor time load the
-machine beside it.
+machine beside it.  Besides the kills, all connections to the database are cut `cuts` times, and PostgreSQL crashes and is started
+again `outages` times.
+
+`batches` runs follow each other with seeds from `seed` on, each over a database of its own; a line of `results` keeps the figures
+of each, and those that it has already are not run again, so that a long experiment can be interrupted.
 """
 
 import json
@@ -18,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -28,11 +34,12 @@ import httpx
 import psycopg
 
 from appliance.connectors.testing import free_port
-from appliance.core.database.postgresql import lock_number
 from tests.readiness import wait_ready
-from tests.store.cluster import running_cluster
+from tests.store.cluster import Cluster, running_cluster
+from tests.store.proxy import Proxy, running_proxy
 
 from .harness import ROOT, TRUST, prepare_store
+from .observing import LOCKS, LOOK_SECONDS, Observer
 
 
 def _mark(step: str, what: str) -> dict[str, Any]:
@@ -75,31 +82,8 @@ CHILD = {
 }
 MARKS_PER_RUN = 6  # code, write, the child's, three items
 SERVERS, WORKERS, SENDERS = 2, 2, 8
-LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 240.0
 
-_STATES = (
-    "SELECT status, wait_reason, owner, count(*) FROM execution WHERE finished_at IS NULL GROUP BY status, wait_reason, owner"
-)
-_OVERDUE = (
-    "SELECT max(extract(epoch FROM clock_timestamp()) * 1000 - next_run_at) FROM execution "
-    "WHERE status IN ('waiting', 'scheduled') AND next_run_at IS NOT NULL"
-)
-_LOCKS = "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
-
-
-@dataclass
-class Look:
-    """The unsettled executions `at` so many seconds after the first acceptance; `overdue_s` is the longest delay of a due one."""
-
-    at: float
-    unsettled: dict[str, int]
-    of_the_dead: int
-    overdue_s: float
-
-    @property
-    def total(self) -> int:
-        return sum(self.unsettled.values())
 
 
 @dataclass
@@ -118,67 +102,25 @@ class Report:
     missing: list[str] = field(default_factory=list)
     marks: int = 0
     kills: int = 0
+    cuts: int = 0
+    outages: int = 0
     recovery_s: list[float] = field(default_factory=list)
     restart_s: list[float] = field(default_factory=list)
     most_overdue_s: float = 0.0
     over_time: list[tuple[float, dict[str, int]]] = field(default_factory=list)
 
 
-class Observer:
-    """Looks at the database from outside, all the time."""
-
-    def __init__(self, database: str) -> None:
-        self._server = psycopg.connect(database, autocommit=True)
-        self._began = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.looks: list[Look] = [self._look()]
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._server.close()
-
-    def now(self) -> float:
-        return time.monotonic() - self._began
-
-    def recovery(self, killed: float, until: float) -> float:
-        """Seconds until nothing belonged any more to who was killed at `killed`; infinite when it did `until` the next kill."""
-        looks = [look for look in self.looks if killed <= look.at < until]
-        first = next((index for index, look in enumerate(looks) if look.of_the_dead), None)
-        if first is None:
-            return 0.0
-        return round(next((look.at - killed for look in looks[first:] if not look.of_the_dead), float("inf")), 2)
-
-    def _run(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
-            self.looks.append(self._look())
-
-    def _look(self) -> Look:
-        rows = self._server.execute(_STATES).fetchall()
-        alive = {(high << 32) + low for high, low in self._server.execute(_LOCKS)}
-        overdue = self._server.execute(_OVERDUE).fetchall()[0][0]
-        unsettled: Counter[str] = Counter()
-        dead = 0
-        for status, reason, owner, count in rows:
-            unsettled[f"{status}:{reason}" if reason else status] += count
-            if owner is not None and lock_number(owner) not in alive:
-                dead += count
-        return Look(self.now(), dict(unsettled), dead, max(0.0, float(overdue or 0) / 1000))
-
-
 class Restarts:
     """The processes of one run over one database."""
 
-    def __init__(self, folder: Path, database: str, seed: int) -> None:
-        self.folder, self.database = folder, database
+    def __init__(self, folder: Path, cluster: Cluster, proxy: Proxy, seed: int) -> None:
+        self.folder, self.database = folder, cluster.make_database()
+        self._cluster, self._proxy = cluster, proxy
         self.random = random.Random(seed)  # noqa: S311
         self.report = Report(seed)
         self.ports = [free_port() for _ in range(SERVERS)]
-        settings = {"server": {"port": self.ports[0]}, "logs": {"level": "warning"}, "storage": {"database": database}}
+        storage = {"database": proxy.url(self.database)}
+        settings = {"server": {"port": self.ports[0]}, "logs": {"level": "warning"}, "storage": storage}
         folder.joinpath("config.yaml").write_text(json.dumps(settings))
         self.key = prepare_store(folder)
         self._log = (folder / "appliance.log").open("ab")
@@ -206,7 +148,7 @@ class Restarts:
             def has_all_locks() -> bool:
                 if ended := [name for name, process in self._processes.items() if process.poll() is not None]:
                     raise AssertionError(f"{ended} ended: {(self.folder / 'appliance.log').read_text()[-3000:]}")
-                return len(server.execute(_LOCKS).fetchall()) >= SERVERS + WORKERS
+                return len(server.execute(LOCKS).fetchall()) >= SERVERS + WORKERS
 
             wait_ready(*self.ports, check=has_all_locks)
 
@@ -222,6 +164,16 @@ class Restarts:
         self._wait_ready()
         self.report.restart_s.append(round(time.monotonic() - began, 2))
         self.report.kills += 1
+
+    def crash_database(self) -> None:
+        """PostgreSQL ends as in a crash, and is started again at once."""
+        self._cluster.stop("immediate")
+        self._cluster.start()
+        self.report.outages += 1
+
+    def cut_connections(self) -> None:
+        self._proxy.cut()
+        self.report.cuts += 1
 
     def stop(self) -> None:
         for process in self._processes.values():
@@ -247,14 +199,15 @@ class Restarts:
                 client.put(f"/api/v1/processes/{process['id']}", json=process).raise_for_status()
                 client.post(f"/api/v1/processes/{process['id']}/publish", json={}).raise_for_status()
 
-    def run(self, count: int, kills: int, rate: float) -> None:
+    def run(self, count: int, troubles: Mapping[str, int], rate: float) -> None:
         """Send `count` executions while the processes die and come back; then wait until all is settled."""
         names = [f"r{index:05}" for index in range(count)]
-        kill_at = sorted(self.random.randrange(count // 20, count) for _ in range(kills))
+        kinds = [kind for kind, times in troubles.items() for _ in range(times)]
+        plan = sorted((self.random.randrange(count // 20, count), kind) for kind in kinds)
         observer = Observer(self.database)
         observer.start()
         try:
-            self._send_all(names, kill_at, rate, observer)
+            self._send_all(names, plan, rate, observer)
             last = observer.now() - (time.monotonic() - max(self._accepted.values()))
             self.report.acceptance_s, self.report.accepted = round(last, 1), len(self._accepted)
             self._wait_settled(observer, last)
@@ -266,8 +219,9 @@ class Restarts:
         self.report.over_time = [(round(look.at, 1), look.unsettled) for look in observer.looks[:: int(5 / LOOK_SECONDS)]]
         self._count_marks(names)
 
-    def _send_all(self, names: list[str], kill_at: list[int], rate: float, observer: Observer) -> None:
-        """Every one is sent until it is accepted; after so many acceptances the next kill comes."""
+    def _send_all(self, names: list[str], plan: list[tuple[int, str]], rate: float, observer: Observer) -> None:
+        """Every one is sent until it is accepted; after so many acceptances the next trouble comes."""
+        causes = {"kills": self.kill_and_restart, "cuts": self.cut_connections, "outages": self.crash_database}
         began, stopped = time.monotonic(), threading.Event()
         with ThreadPoolExecutor(SENDERS) as senders:
             sent = []
@@ -275,12 +229,13 @@ class Restarts:
                 not_before = began + index / rate if rate else began
                 sent.append(senders.submit(self._send, name, index % SERVERS, not_before, stopped))
             try:
-                for number in kill_at:
+                for number, kind in plan:
                     while len(self._accepted) < number:
                         self._raise_failed(sent)
-                        time.sleep(0.01)  # the instant of the kill, drawn by lot: the experiment itself
-                    self._killed.append(observer.now())
-                    self.kill_and_restart()
+                        time.sleep(0.01)  # the instant of the trouble, drawn by lot: the experiment itself
+                    if kind == "kills":
+                        self._killed.append(observer.now())
+                    causes[kind]()
                 for future in sent:
                     future.result()
             finally:
@@ -334,33 +289,57 @@ class Restarts:
 
 
 def run_restarts(
-    folder: Path, database: str, *, seed: int = 1, count: int = 2000, kills: int = 10, rate: float = 0.0
+    folder: Path, cluster: Cluster, troubles: Mapping[str, int], *, seed: int = 1, count: int = 2000, rate: float = 0.0
 ) -> Report:
-    """`kills` times one server and one worker while `count` executions are accepted and run; `rate` a second at most, or 0."""
-    run = Restarts(folder, database, seed)
-    try:
-        run.start()
-        run.publish()
-        run.run(count, kills, rate)
-    finally:
-        run.stop()
-    return run.report
+    """`kills` of one server and one worker, `cuts` and `outages`, while `count` executions are accepted and run.
+
+    `rate` a second at most, or 0.
+    """
+    with running_proxy(cluster) as proxy:
+        run = Restarts(folder, cluster, proxy, seed)
+        try:
+            run.start()
+            run.publish()
+            run.run(count, troubles, rate)
+        finally:
+            run.stop()
+        return run.report
 
 
 def main(options: dict[str, str]) -> None:
     """The command."""
-    count, kills, rate = int(options.get("count", "2000")), int(options.get("kills", "10")), float(options.get("rate", "0"))
+    troubles = {name: int(options.get(name, default)) for name, default in (("kills", "10"), ("cuts", "0"), ("outages", "0"))}
+    results = Path(options["results"]) if "results" in options else None
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(int(options.get("busy", "0")))]
     try:
-        with tempfile.TemporaryDirectory() as folder, running_cluster() as cluster:
-            database, seed = cluster.make_database(), int(options.get("seed", "1"))
-            report = run_restarts(Path(folder), database, seed=seed, count=count, kills=kills, rate=rate)
-            print(json.dumps(asdict(report), indent=1))
-            print(Path(folder, "appliance.log").read_text()[-4000:])
+        first = int(options.get("seed", "1"))
+        for seed in range(first, first + int(options.get("batches", "1"))):
+            if results is None or not _has_seed(results, seed):
+                run_batch(options, troubles, seed, results)
     finally:
         for process in busy:
             process.kill()
             process.wait()
+
+
+def run_batch(options: dict[str, str], troubles: Mapping[str, int], seed: int, results: Path | None) -> None:
+    """One run, printed, and its figures added to the file of results."""
+    count, rate = int(options.get("count", "2000")), float(options.get("rate", "0"))
+    with tempfile.TemporaryDirectory() as folder, running_cluster() as cluster:
+        report = asdict(run_restarts(Path(folder), cluster, troubles, seed=seed, count=count, rate=rate))
+        if results is None:
+            print(json.dumps(report, indent=1))
+            print(Path(folder, "appliance.log").read_text()[-4000:])
+            return
+        del report["over_time"]
+        with results.open("a") as file:
+            file.write(json.dumps(report) + "\n")
+        print(json.dumps(report), flush=True)
+
+
+def _has_seed(results: Path, seed: int) -> bool:
+    lines = results.read_text().splitlines() if results.exists() else []
+    return any(json.loads(line)["seed"] == seed for line in lines)
 
 
 if __name__ == "__main__":

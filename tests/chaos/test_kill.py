@@ -42,9 +42,17 @@ def test_without_a_defence_the_same_run_fails(tmp_path: Path, control: str, data
 
 @pytest.mark.chaos
 def test_two_servers_and_two_workers_settle_executions_soon_after_kills(tmp_path: Path, cluster: Cluster) -> None:
-    report = run_restarts(tmp_path, cluster.make_database(), seed=1, count=400, kills=4, rate=4)
+    report = run_restarts(tmp_path, cluster, {"kills": 4}, seed=1, count=400, rate=4)
     print(f"settled {report.settled_s} s after the last acceptance; of the dead for {report.recovery_s} s")
     assert (report.duplicated, report.missing, report.marks) == ([], [], 400 * MARKS_PER_RUN)
     assert report.settled_s is not None, report.unsettled
     assert report.settled_s < 60
     assert max(report.recovery_s) < 2
+
+
+@pytest.mark.chaos
+def test_nothing_is_lost_when_connections_are_cut_and_postgresql_crashes(tmp_path: Path, cluster: Cluster) -> None:
+    report = run_restarts(tmp_path, cluster, {"kills": 3, "cuts": 6, "outages": 1}, seed=2, count=300)
+    assert (report.duplicated, report.missing, report.marks) == ([], [], 300 * MARKS_PER_RUN)
+    assert report.settled_s is not None, report.unsettled
+    assert (report.kills, report.cuts, report.outages) == (3, 6, 1)
