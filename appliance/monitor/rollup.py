@@ -61,7 +61,7 @@ def roll_up() -> int:
 
 def mark_late(scope: TenantScope, kind: str, minute: int) -> None:
     """Inside the write that counts something for `minute`: mark its day as late if it has already been summed."""
-    db.execute(
+    db.send(
         "INSERT INTO tally_late (tenant_id, kind, at) SELECT tenant_id, kind, CAST(? AS BIGINT) FROM tally_mark "
         "WHERE tenant_id = ? AND kind = ? AND width = ? AND until > ? ON CONFLICT (tenant_id, kind, at) DO NOTHING",
         (minute // DAY * DAY, scope.tenant_id, kind, WIDTHS[0], minute),

@@ -106,7 +106,7 @@ def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
 def add_events(scope: TenantScope, kind: str, counted: CountedEvents) -> None:
     """Inside a write: add events counted elsewhere."""
     values = (counted.minute, counted.name, counted.result, counted.slot, counted.count, counted.sum_ms)
-    db.execute(_ADD, (scope.tenant_id, kind, *values, counted.low_ms, counted.high_ms))
+    db.send(_ADD, (scope.tenant_id, kind, *values, counted.low_ms, counted.high_ms))
     rollup.mark_late(scope, kind, counted.minute)
 
 

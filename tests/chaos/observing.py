@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from appliance.core.database.postgresql import lock_number
+from appliance.core.database.advisory_locks import lock_number
 
 LOOK_SECONDS = 0.05
 LOCKS = "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"

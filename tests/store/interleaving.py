@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from appliance.core.database import db
+from appliance.core.database import db, postgresql
 from appliance.core.database.writers import Job, Writers
 
 MOST_STATEMENTS = 200
@@ -104,6 +104,7 @@ def _gated(gate: _Gate) -> Iterator[None]:
         patch.setattr(Writers, "submit", gated_submit)
         patch.setattr(Writers, "_transact", gated_transact)
         patch.setattr(db.database.obj, "_execute_on_own", gated_execute)
+        patch.setattr(postgresql, "MOST_CHANGES", 1)  # so that the second can also come between changes that are sent together
         yield
 
 

@@ -9,7 +9,8 @@ import peewee
 import pytest
 
 from appliance.core.database import db
-from appliance.core.database.postgresql import LockPresence, Postgresql
+from appliance.core.database.postgresql import Postgresql
+from appliance.core.database.postgresql_presence import LockPresence
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import ConfigInvalid
 from appliance.migrations import BASELINE, last_number

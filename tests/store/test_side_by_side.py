@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from appliance.core.database import db, writers
-from appliance.core.database.postgresql import lock_statement
+from appliance.core.database.advisory_locks import lock_statement
 from appliance.core.errors import Conflict, Overloaded
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster

@@ -250,6 +250,14 @@ def execute(sql: str, params: tuple[Any, ...] = ()) -> int:
     return int(database.obj.execute_sql(database.obj.statement(sql), params).rowcount)
 
 
+def send(sql: str, params: tuple[Any, ...] = ()) -> None:
+    """Inside a write: change rows of which no answer is needed.  On a server, that costs no round trip of its own.
+
+    For statements that cannot be refused: an error is raised by a later statement of the write, or by its commit.
+    """
+    database.obj.send(sql, params)
+
+
 def try_execute(sql: str, params: tuple[Any, ...] = ()) -> int:
     """As `execute`; if it fails, nothing of it remains and the write can go on."""
     return int(database.obj.try_statement(sql, params))

@@ -1,11 +1,10 @@
-"""The PostgreSQL database: exclusive and shared writes, a pool of read connections, presence by locks."""
+"""The PostgreSQL database: exclusive and shared writes, a pool of read connections."""
 
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import peewee
@@ -14,18 +13,13 @@ from psycopg import adapt
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import Json, Jsonb
 
-from appliance.core import clock, ids
 from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
-from .presence import Presence
+from .advisory_locks import WRITER_LOCK, lock_statement
 from .read_pool import ReadPool
-from .savepoints import Savepoints
 from .sqlite import TIMEOUT_MESSAGE
-
-WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # The advisory lock of all writes: shared ones share it.
-_PRESENCE = b"gos:presence:"
-_SERVING = int.from_bytes(b"gos:serv", "big")  # The advisory lock that all processes which serve requests share.
+from .unsent import MOST_CHANGES, Unsent
 
 # Keepalives end the sessions, and thereby the locks, of a machine that has disappeared.
 _SESSION_SETTINGS = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
@@ -89,7 +83,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
         super().__init__(url, prefer_psycopg3=True, **options)
         self._readers = ReadPool(lambda: self._open(_READER_SETTINGS))
-        self._savepoints = Savepoints()
+        self._unsent = Unsent()
         self._write = _Write()
         self.writers = writers
         self._watching: Any = None
@@ -194,17 +188,17 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     def _execute_on_own(self, sql: str, params: Any, **options: Any) -> Any:
         """Run a statement on this thread's connection, after the unsent ones; returns its cursor."""
-        unsent = self._savepoints.unsent()
+        unsent = self._unsent.text()
         try:
-            cursor = super()._execute_cursor(unsent + sql, params, **options)
+            cursor = super()._execute_cursor(unsent + sql, (*self._unsent.params(), *(params or ())), **options)
         except BaseException as error:
             if self._state.conn.info.transaction_status != TransactionStatus.INTRANS:  # Otherwise, nothing was sent.
-                self._savepoints.forget()
+                self._unsent.forget()
             if isinstance(error, peewee.OperationalError):
                 self._write.can_repeat = isinstance(error.orig, _CONFLICTS) or self._state.conn.closed
             raise
         if unsent:
-            self._savepoints.forget()
+            self._unsent.forget()
             while cursor.nextset():
                 pass
         return cursor
@@ -230,12 +224,12 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
         Code inside an exclusive `db.write` relies on this: rows that it has read do not change before it writes.
         """
-        self._savepoints.forget()
+        self._unsent.forget()
         self._write.can_repeat = False
         if self._state.closed or self._state.conn.closed:
             self.close()
             self.connect()
-        self._savepoints.begin(f"BEGIN; SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
+        self._unsent.begin(f"BEGIN; SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
 
     def can_repeat(self) -> bool:
         """Whether this thread's transaction failed, and was rolled back, because of a concurrent one or a lost connection."""
@@ -247,8 +241,8 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         In the same round trip it takes the advisory locks of the `followed` tables, and inserts their rows, so that their
         numbers become visible in the order of the locks.
         """
-        if not followed:
-            self._savepoints.forget()  # Savepoints end with the transaction.
+        if not followed and not self._unsent.changes:
+            self._unsent.forget()  # Savepoints end with the transaction.
             if self._state.conn.info.transaction_status == TransactionStatus.IDLE:
                 return  # nothing was sent
         locks = [lock_statement(table) for table in sorted({each[0] for each in followed})]
@@ -259,22 +253,33 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             self._write.can_repeat = isinstance(error.orig, _CONFLICTS)  # After a lost connection, nobody knows.
             raise
 
+    def send(self, sql: str, params: tuple[Any, ...]) -> None:
+        """Change rows with the next statement of this write, or with its commit."""
+        self._unsent.add(convert_placeholders(sql), params)
+        if self._unsent.changes >= MOST_CHANGES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make the changes that have not been sent."""
+        if self._unsent.changes:
+            self.execute_sql("SELECT 1")
+
     def set_savepoint(self) -> str:
         """Set a savepoint in the writer's transaction, and return its name."""
-        return self._savepoints.set()
+        return self._unsent.set()
 
     def release_savepoint(self, name: str) -> None:
         """Release the savepoint and keep the changes since."""
-        self._savepoints.release(name)
+        self._unsent.release(name)
 
     def undo_savepoint(self, name: str) -> None:
         """Roll back the changes since the savepoint."""
-        if (statement := self._savepoints.undo(name)) is not None:
+        if (statement := self._unsent.undo(name)) is not None:
             self.execute_sql(statement)
 
     def roll_back(self) -> None:
         """Roll back the writer's transaction; if the connection is lost, the server does so."""
-        self._savepoints.forget()
+        self._unsent.forget()
         if self._state.closed:
             return
         if self._state.conn.closed:
@@ -290,107 +295,3 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         """Close the pool permanently; connections in use are closed when they are returned."""
         self._readers.shut()
         self._stop_watching()
-
-
-class LockPresence(Presence):
-    """Presence across machines: an advisory lock that the server releases when the session of its process ends."""
-
-    def __init__(self, database: Postgresql) -> None:
-        self.instance = ids.new("wrk")
-        self._database = database
-        self._mutex = threading.Lock()
-        self._connection: Any = None
-        self._closed = self._is_serving = False
-        self._checked_at = 0.0
-        self.renew()
-
-    def is_alive(self, owner: str) -> bool:
-        """Whether the process with the instance id `owner` holds its lock, on any machine."""
-        if clock.monotonic() - self._checked_at > 1:
-            self.renew()
-        if owner == self.instance:
-            return True
-        return self._count_holders(lock_number(owner)) > 0
-
-    def _count_holders(self, number: int) -> int:
-        high, low = divmod(number, 1 << 32)
-        cursor = self._database.execute_sql(
-            "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
-            "AND objid::bigint = %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-            (high, low),
-        )
-        return int(cursor.fetchone()[0])
-
-    def start_serving(self) -> None:
-        """See Presence."""
-        with self._mutex:
-            self._is_serving = True
-            if self._connection is not None:
-                with suppress(psycopg.OperationalError):  # renewed together with the connection
-                    self._connection.execute(_share_lock("lock"))
-        self.renew()
-
-    def stop_serving(self) -> None:
-        """See Presence."""
-        with self._mutex:
-            self._is_serving = False
-            if self._connection is not None:
-                with suppress(psycopg.OperationalError):  # the server releases the lock of a lost connection itself
-                    self._connection.execute(_share_lock("unlock"))
-
-    def count_serving(self) -> int:
-        """How many processes hold the lock of those that serve requests, on any machine."""
-        self.renew()
-        return self._count_holders(_SERVING)
-
-    def sweep(self) -> list[str]:
-        """Nothing to remove: the locks of dead processes do not remain."""
-        return []
-
-    def close(self) -> None:
-        """Release the lock; other processes can reclaim what this process still owns."""
-        with self._mutex:
-            self._closed = True
-            if self._connection is None:
-                return
-            with suppress(psycopg.OperationalError):  # the server releases the lock of a lost connection itself
-                self._connection.execute(self._lock("unlock"))  # now; the server may end the session a little later
-            self._connection.close()
-
-    def _lock(self, verb: str) -> str:
-        return f"SELECT pg_advisory_{verb}({_signed(lock_number(self.instance))})"
-
-    def renew(self) -> None:
-        """Check that the lock is still held, and take it again if the connection was lost."""
-        with self._mutex:
-            if self._closed:
-                return
-            try:
-                if self._connection is not None:
-                    self._connection.execute("SELECT 1")
-            except psycopg.OperationalError:
-                self._connection = None
-            if self._connection is None:
-                self._connection = self._database.open_connection()
-                self._connection.execute(self._lock("lock"))
-                if self._is_serving:
-                    self._connection.execute(_share_lock("lock"))
-            self._checked_at = clock.monotonic()
-
-
-def lock_number(owner: str) -> int:
-    """The number of the advisory lock of the process with the instance id `owner`."""
-    return int.from_bytes(sha256(_PRESENCE + owner.encode()).digest()[:8], "big")
-
-
-def _share_lock(verb: str) -> str:
-    return f"SELECT pg_advisory_{verb}_shared({_signed(_SERVING)})"
-
-
-def lock_statement(table: str) -> str:
-    """The statement that waits for the advisory lock of a followed table, which ends with the transaction."""
-    return f"SELECT pg_advisory_xact_lock({_signed(lock_number(table))})"
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >= 1 << 63 else number

@@ -13,7 +13,7 @@ def open_presence(folder: Path) -> "Presence":
     """Create the presence of this process: a file lock with SQLite, an advisory lock with PostgreSQL."""
     if db.is_sqlite():
         return Presence(folder)
-    from .postgresql import LockPresence
+    from .postgresql_presence import LockPresence
 
     return LockPresence(db.database.obj)
 

@@ -243,6 +243,8 @@ def run_in_savepoint(db: Any, job: Job, *, alone: bool) -> None:
         job.result = job.fn()
         for fn in job.unconditional:
             fn()
+        if point is not None:
+            db.flush()  # so that an error of this job does not become one of the next
         if not db.is_connection_usable():  # PostgreSQL would answer COMMIT with a rollback.
             raise peewee.InternalError("a statement failed inside db.write and its error was ignored; wrap it in db.savepoint")
     except BaseException as error:  # noqa: BLE001  raised to the caller

@@ -130,7 +130,7 @@ def earliest_due(claim: Claim) -> int | None:
 
 def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
     """Insert or replace one step run; (execution, path, iteration) is unique."""
-    db.execute(
+    db.send(
         "INSERT INTO step_run (tenant_id, execution_id, path, iteration, step, kind, status, attempt, result_source, state, "
         "input, output, error, started_at, finished_at, next_run_at, undo_order, measured_by) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -212,7 +212,7 @@ def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequenc
     """Record host calls of (path, iteration, attempt); an answer completes the entry written when its call was sent."""
     now = clock.now_ms()
     for entry in entries:
-        db.execute(
+        db.send(
             "INSERT INTO journal (tenant_id, execution_id, path, iteration, attempt, call, position, method, args, ok, answer, "
             "clock, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (tenant_id, execution_id, path, iteration, attempt, call) DO UPDATE SET position = excluded.position, "
@@ -259,7 +259,7 @@ def lock_execution(scope: TenantScope, execution_id: str) -> None:
 
 def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, Any]) -> None:
     """One event for followers of this execution."""
-    db.execute(
+    db.send(
         "INSERT INTO execution_event (tenant_id, execution_id, at, type, data) VALUES (?, ?, ?, ?, ?)",
         (scope.tenant_id, execution_id, clock.now_ms(), kind, db.dump_json(data)),
     )

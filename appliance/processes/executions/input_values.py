@@ -62,7 +62,7 @@ def save_values(scope: TenantScope, execution_id: str, input_data: Any) -> None:
         return
     rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(pairs))
     values = [part for number, (path, text) in enumerate(pairs) for part in (scope.tenant_id, execution_id, number, path, text)]
-    db.execute(
+    db.send(
         f"INSERT INTO execution_input (tenant_id, execution_id, number, path, value) VALUES {rows}",  # noqa: S608 our own names
         tuple(values),
     )

@@ -154,7 +154,7 @@ def insert_row(row: Execution, ended: Mapping[str, Any] = NO_COLUMNS) -> None:
     scope = TenantScope(row.tenant_id, row.actor)
     values = {**row.__data__, **ended}
     encoded = [None if values.get(name) is None else db.dump_json(values[name]) for name in _JSON_COLUMNS]
-    db.execute(_INSERT, (*map(values.get, _COLUMNS), *encoded, row.label_text, 0))
+    db.send(_INSERT, (*map(values.get, _COLUMNS), *encoded, row.label_text, 0))
     input_values.save_values(scope, row.id, row.input)
     store.add_event(scope, row.id, row.status, {"status": row.status})
 

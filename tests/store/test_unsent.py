@@ -1,0 +1,70 @@
+"""Changes of a server that need no answer travel with the next statement, and are rolled back where they belong."""
+
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from appliance.core.database import db
+from appliance.core.database.unsent import MOST_CHANGES
+from tests.store.conftest import on_server
+from tests.store.test_writer import committed, note, shared_commit
+
+
+def send_note(text: str) -> None:
+    db.send("INSERT INTO note VALUES (?)", (text,))
+
+
+@on_server
+@pytest.mark.writes_once(reason="counts round trips")
+def test_changes_that_need_no_answer_cost_no_round_trip(server: str) -> None:
+    sent: list[str] = []
+    hook = db.database.obj.query_hooks
+
+    def change() -> list[str]:
+        send_note("first")
+        with db.savepoint():
+            send_note("second, 100 %")
+        with suppress(ValueError), db.savepoint():
+            send_note("undone")
+            raise ValueError
+        before = committed()
+        with suppress(ValueError), db.savepoint():
+            send_note("undone, too")
+            note("undone as well")
+            raise ValueError
+        send_note("last")
+        return before
+
+    hook.append(lambda event: sent.append(event.sql))
+    try:
+        assert db.write(change, is_shared=True) == ["first", "second, 100 %"]
+    finally:
+        hook.clear()
+    assert len(sent) == 4, sent  # the query, the row in the savepoint, its end, and the commit
+    assert committed() == ["first", "last", "second, 100 %"]
+
+
+@on_server
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_change_that_is_refused_fails_its_own_write_only(server: str, is_shared: bool) -> None:
+    db.write(lambda: note("there"))
+    with shared_commit():
+        futures = [db.submit(partial(send_note, text), is_shared=is_shared) for text in ("a", "there", "b")]
+    errors = [type(future.exception(10)).__name__ for future in futures]
+    assert errors == ["NoneType", "IntegrityError", "NoneType"]
+    assert committed() == ["a", "b", "there"]
+
+
+@on_server
+@pytest.mark.writes_once(reason="counts round trips")
+def test_many_changes_are_sent_in_parts(server: str) -> None:
+    sent: list[str] = []
+    hook = db.database.obj.query_hooks
+    hook.append(lambda event: sent.append(event.sql))
+    try:
+        db.write(lambda: [send_note(f"{number:03}") for number in range(MOST_CHANGES * 3 + 1)])
+    finally:
+        hook.clear()
+    assert len(sent) == 4
+    assert len(committed()) == MOST_CHANGES * 3 + 1
