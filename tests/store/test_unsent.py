@@ -61,9 +61,14 @@ def test_a_change_that_is_refused_fails_its_own_write_only(server: str, is_share
 def test_many_changes_are_sent_in_parts(server: str) -> None:
     sent: list[str] = []
     hook = db.database.obj.query_hooks
+
+    def send_many() -> None:
+        for number in range(MOST_CHANGES * 3 + 1):
+            send_note(f"{number:03}")
+
     hook.append(lambda event: sent.append(event.sql))
     try:
-        db.write(lambda: [send_note(f"{number:03}") for number in range(MOST_CHANGES * 3 + 1)])
+        db.write(send_many)
     finally:
         hook.clear()
     assert len(sent) == 4
