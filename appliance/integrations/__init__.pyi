@@ -1,10 +1,12 @@
 from . import baseline as baseline
+from . import call_slots as call_slots
 from . import calls as calls
 from . import connecting as connecting
 from . import gate as gate
 from . import history as history
 from . import records as records
 from . import retries as retries
+from .call_slots import open_slots as open_slots
 from .call_spans import call_span as call_span
 from .circuit import FAILURES as FAILURES
 from .circuit import FIRST_OPEN_MS as FIRST_OPEN_MS

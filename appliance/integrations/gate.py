@@ -1,9 +1,6 @@
 """Controls every call: the number of concurrent calls per integration, and the circuit breaker of its foreign system."""
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,15 +9,14 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations import circuit as deciding
+from appliance.integrations.call_slots import CallSlots, ProcessSlots, SlotRequest
 from appliance.integrations.circuit import Circuit, State, Withheld
 from appliance.integrations.models import CircuitRow
 from appliance.monitor import Line, metrics, write_lines
 
 DEFAULT_CONCURRENCY = 16
-"""Concurrent calls of an integration per process, unless its `concurrency` says otherwise."""
+"""Concurrent calls of an integration, unless its `concurrency` says otherwise."""
 MAX_CONCURRENCY = 64
-MAX_WAIT = 10.0
-_BUSY_RETRY_S = 1.0
 
 WITHHELD = metrics.registry.counter("gos_integration_calls_withheld_total", "Calls that were not sent.", ("why",))
 CIRCUITS = metrics.registry.counter("gos_integration_circuit_changes_total", "Circuits that changed.", ("state",))
@@ -77,39 +73,22 @@ def open_circuits() -> int:
 
 
 class Gate:
-    """Admits calls; circuits are rows shared by all processes, the number of running calls is per process."""
+    """Admits calls; circuits are rows shared by all processes, and so are the slots of running calls on a server."""
 
-    def __init__(self) -> None:
-        self._running: Counter[tuple[str, str]] = Counter()
-        self._freed = threading.Condition()
+    def __init__(self, slots: CallSlots | None = None) -> None:
+        self._slots = slots or ProcessSlots()
 
     def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T], most: int = DEFAULT_CONCURRENCY) -> T:
         """Run `call` with the remaining seconds, as one of at most `most` at once; Withheld if nothing was sent."""
+        began = clock.monotonic()
         try:
-            with self._slot(scope, slug, seconds, most) as left:
+            with self._slots.hold(SlotRequest(scope, slug, seconds, most)):
+                left = seconds - (clock.monotonic() - began)
                 _admit(scope, slug, left)
                 return _observed(scope, slug, lambda: call(left))
         except Withheld as refused:
             WITHHELD.inc(1, refused.why)
             raise
-
-    @contextmanager
-    def _slot(self, scope: TenantScope, slug: str, seconds: float, most: int) -> Iterator[float]:
-        key = (scope.tenant_id, slug)
-        began = clock.monotonic()
-        with self._freed:
-            if not self._freed.wait_for(lambda: self._running[key] < most, min(MAX_WAIT, seconds / 2)):
-                message = f"{most} calls of {slug} are in progress and none finished in time; the call can be repeated."
-                raise Withheld(message, "busy", _BUSY_RETRY_S)
-            self._running[key] += 1
-        try:
-            yield seconds - (clock.monotonic() - began)
-        finally:
-            with self._freed:
-                self._running[key] -= 1
-                if not self._running[key]:
-                    del self._running[key]
-                self._freed.notify_all()
 
 
 def _admit(scope: TenantScope, slug: str, seconds: float) -> None:

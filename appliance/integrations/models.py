@@ -19,10 +19,26 @@ class IntegrationRow(TenantModel):
     checked_at = peewee.BigIntegerField(null=True)
     check_ok = peewee.IntegerField(null=True)
     check_message = peewee.TextField(null=True)
-    concurrency = peewee.IntegerField()  # calls that run at once in each process
+    concurrency = peewee.IntegerField()  # calls that run at once
 
     class Meta:
         table_name = "integration"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
+class SlotRow(TenantModel):
+    """A call that has a slot of its integration, or waits for one until it is `granted`; free again at `until` at the latest."""
+
+    label = "call slot"
+    id = peewee.TextField()
+    integration_id = peewee.TextField()
+    granted = peewee.IntegerField()
+    created_at = peewee.BigIntegerField()
+    owner = peewee.TextField()  # the process
+    until = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "integration_slot"
         primary_key = peewee.CompositeKey("tenant_id", "id")
 
 

@@ -12,7 +12,7 @@ from appliance.integrations.gate import DEFAULT_CONCURRENCY
 class IntegrationSpec:
     """Properties of an integration to create; secrets as texts, references, or markers as returned.
 
-    `concurrency` is the maximum of concurrent calls in each process of the appliance, 1 to 64.
+    `concurrency` is the maximum of concurrent calls, 1 to 64: of all processes on PostgreSQL, of each on SQLite.
     """
 
     connector: str

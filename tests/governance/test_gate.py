@@ -16,7 +16,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import executor as executing
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import FAILURES, FIRST_OPEN_MS, Gate, Health, IntegrationSpec, Withheld, gate, history
+from appliance.integrations import FAILURES, FIRST_OPEN_MS, Gate, Health, IntegrationSpec, Withheld, call_slots, gate, history
 from appliance.monitor import logs
 from tests.integrations.world import Ledger, World
 
@@ -205,7 +205,7 @@ def test_a_queued_call_is_not_withheld_forever(world: World, time: Time) -> None
 
 
 def test_calls_of_one_integration_wait_for_a_slot_with_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MAX_WAIT", 0.05)
+    monkeypatch.setattr(call_slots, "MAX_WAIT", 0.05)
     world.ledger()
     world.ledger(world.two)
     gate_of_one, go_on, inside = Gate(), threading.Event(), threading.Semaphore(0)
@@ -223,7 +223,7 @@ def test_calls_of_one_integration_wait_for_a_slot_with_a_limit(world: World, mon
         assert (caught.value.why, caught.value.outcome) == ("busy", "not_done")
         assert gate_of_one.run(world.two, "books", 30.0, lambda seconds: seconds, 2) > 29
         assert gate_of_one.run(world.one, "other", 30.0, lambda seconds: seconds, 2) > 29
-        monkeypatch.setattr(gate, "MAX_WAIT", 10.0)
+        monkeypatch.setattr(call_slots, "MAX_WAIT", 10.0)
         waiting = threads.submit(gate_of_one.run, world.one, "books", 30.0, slow, 2)
         go_on.set()
         wait([*running, waiting], 10)

@@ -43,9 +43,15 @@ class TwoServers:
             raise AssertionError((self.folder / "appliance.log").read_text()[-3000:])
         return True
 
+    def kill(self, server: int) -> None:
+        """SIGKILL to a server and all of its processes."""
+        os.killpg(self._processes[server].pid, signal.SIGKILL)
+        self._processes[server].wait(SECONDS)
+
     def stop(self) -> None:
         for process in self._processes:
-            process.terminate()
+            if process.poll() is None:
+                process.terminate()
         try:
             for process in self._processes:
                 process.wait(SECONDS)

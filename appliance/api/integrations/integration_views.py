@@ -85,7 +85,7 @@ class IntegrationView(View):
     settings: Annotated[dict[str, Any], Field(description=(
         "The connector's settings; a secret is shown as `{\"sealed\": true, \"updated_at\": …}`, never as its value."
     ))]
-    concurrency: Annotated[int, Field(description="How many calls run at once in each process of the appliance, from 1 to 64.")]
+    concurrency: Annotated[int, Field(description="How many calls run at once, from 1 to 64.")]
     version: Annotated[int, Field(description="Counts changes, from 1; also the ETag of the integration.")]
     created_at: Annotated[str, Field(description="When the integration was configured; RFC 3339, UTC.")]
     updated_at: Annotated[str, Field(description="When its configuration last changed; RFC 3339, UTC.")]

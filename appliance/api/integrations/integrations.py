@@ -50,7 +50,7 @@ from .oauth import connection_view
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]
-"""How many calls of an integration run at once in each process of the appliance."""
+"""How many calls of an integration run at once."""
 
 
 class CreateIntegration(Body):
@@ -63,7 +63,7 @@ class CreateIntegration(Body):
         "Settings as in the connector's `settings_schema`; `= secrets.<name>` refers to a secret of the tenant."
     ))] = Field(default_factory=dict)
     concurrency: Annotated[
-        Concurrency, Field(description="How many calls run at once in each process of the appliance, from 1 to 64.")
+        Concurrency, Field(description="How many calls run at once, from 1 to 64.")
     ] = DEFAULT_CONCURRENCY
 
 
@@ -80,7 +80,7 @@ class ChangeIntegration(Body):
         "The settings to merge into the present ones; null removes a setting, absent ones stay."
     ))] = None
     concurrency: Annotated[Concurrency | None, Field(description=(
-        "How many calls run at once in each process of the appliance, from 1 to 64; absent to keep it."
+        "How many calls run at once, from 1 to 64; absent to keep it."
     ))] = None
 
 

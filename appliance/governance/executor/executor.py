@@ -48,6 +48,7 @@ from appliance.integrations import (
     StartedCall,
     Withheld,
     call_span,
+    open_slots,
     records,
     retries,
 )
@@ -89,7 +90,7 @@ class GovernedExecutor:
         self._is_alive = instance.is_alive or instance.name.__eq__
         self._orphans = OrphanFinder(records.LEASES, instance.name, self._is_alive, lambda key: False)
         self._documents = documents
-        self._gate = Gate()
+        self._gate = Gate(open_slots(instance.name, self._is_alive))
         self._threads = TenantThreads()
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
