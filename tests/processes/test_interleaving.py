@@ -12,7 +12,7 @@ from appliance.processes.engine.store import LEASES, Claim
 from appliance.processes.executions.service import EventAnswer
 from appliance.processes.executions.starting import StartRequest
 from appliance.sandbox import Pool, Settings
-from tests.processes.world import World, make_world, open_database
+from tests.processes.world import World, code, make_world, open_database
 from tests.store.cluster import Cluster
 from tests.store.interleaving import Ends, Step, interleave
 
@@ -203,6 +203,68 @@ def test_an_event_is_delivered_once(world: World) -> None:
         run(world, world.runner.claim("acme", at["id"]))
         delivered = [number for number, each in enumerate(ends.results) if not isinstance(each, Exception)]
         assert [world.get(at["id"]).output] == [{"n": number} for number in delivered]
+
+    interleave(begin, judge)
+
+
+@pytest.mark.parametrize("asks", ["step", "code"])
+def test_what_an_execution_waits_for_is_recorded_once_after_it_was_taken_over(world: World, asks: str) -> None:
+    """An execution that comes to wait for an event, taken over in the middle, waits for one event and goes on with it."""
+    body = "return (await api.events.wait(input.what)).n"
+    step = {"id": "paid", "wait": {"event": "= input.what"}} if asks == "step" else code("paid", body)
+    process = world.publish([step])
+    at: dict[str, str] = {}
+
+    def begin() -> tuple[Step, Step]:
+        at["id"], at["what"] = start(world, process)
+        claim = world.runner.claim("acme", at["id"])
+        world.lose_worker(at["id"])
+
+        def take_over() -> None:
+            second = world.runner.claim("acme", at["id"])
+            if second is not None:
+                world.runner.run(second)
+
+        return lambda: run(world, claim), take_over
+
+    def judge(ends: Ends) -> None:
+        assert ends.errors == []
+        row = world.get(at["id"])
+        assert row.status == "waiting"
+        [wait] = (row.waiting_for or {})["waits"]
+        assert len(db.rows("SELECT 1 FROM pending_call WHERE execution_id = ? AND ok IS NULL", (at["id"],))) == 1
+        world.flow.resume_execution(world.scope, at["id"], process, EventAnswer(wait["token"], {"n": 7}))
+        run(world, world.runner.claim("acme", at["id"]))
+        assert (world.get(at["id"]).status, ends_of(at["id"])) == ("succeeded", ["succeeded"])
+
+    interleave(begin, judge)
+
+
+def test_an_event_that_comes_while_an_execution_is_suspended_is_heard(world: World) -> None:
+    """The code has asked for its event and is about to be stored: what answers it now is not missed."""
+    process = world.publish([code("paid", "return (await api.events.wait(input.what)).n")])
+    at: dict[str, str] = {}
+
+    def begin() -> tuple[Step, Step]:
+        at["id"], at["what"] = start(world, process)
+        claim = world.runner.claim("acme", at["id"])
+
+        def answer() -> bool:
+            rows = db.rows("SELECT token FROM pending_call WHERE execution_id = ?", (at["id"],))
+            for (token,) in rows:
+                world.flow.resume_execution(world.scope, at["id"], process, EventAnswer(token, {"n": 7}))
+            return bool(rows)
+
+        return lambda: run(world, claim), answer
+
+    def judge(ends: Ends) -> None:
+        assert ends.errors == []
+        if ends.results[1] and world.get(at["id"]).status == "waiting":
+            claim = world.runner.claim("acme", at["id"])
+            assert claim is not None, "it is answered, so it is due"
+            world.runner.run(claim)
+        row = world.get(at["id"])
+        assert (row.status, row.output) == (("succeeded", 7) if ends.results[1] else ("waiting", None))
 
     interleave(begin, judge)
 

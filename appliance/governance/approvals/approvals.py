@@ -134,6 +134,7 @@ def create_request(
     A repeated idempotency key of one requester returns the existing request as it is now; IdempotencyMismatch if the request
     differs.  NotFound (no such execution), PolicyDenied (unknown starter), RateLimited (too many open requests).
     """
+    db.require_exclusive()  # The key must be new, and the limits must hold, until the row is there.
     if (existing := _find_repeated(scope, request, about)) is not None:
         return existing
     check_request_limits(scope, about.asked_by, about.agent)

@@ -107,8 +107,8 @@ class Result:
     """The result of an attempt.
 
     `in_commit` runs inside the commit that records it and returns the output; `settle` runs there too and returns the whole
-    result.  `is_cached`: it comes from an earlier execution; `cache_digest` is the digest under which
-    to cache it.  `measured_by`: the boot id of the machine that measures the duration until `next_run_at`.
+    result (`is_own`: it changes rows of this execution only).  `is_cached`: it comes from an earlier execution; `cache_digest` is
+    the digest under which to cache it.  `measured_by`: the boot id of the machine that measures the duration until `next_run_at`.
     """
 
     output: Any = None
@@ -123,11 +123,12 @@ class Result:
     is_cached: bool = False
     cache_digest: str | None = None
     settle: "Callable[[], Result | StepFailed] | None" = None
+    is_own: bool = False
 
     @property
     def is_shared(self) -> bool:
         """Whether its commit may be a shared write."""
-        return self.suspending is None and self.settle is None
+        return self.settle is None or self.is_own
 
     @property
     def is_open(self) -> bool:

@@ -24,7 +24,8 @@ from .suspension import PendingCall, RunKey
 
 CHILD = "processes.execute"
 MODEL = "llm.answer"  # an `llm` step without its profile: it waits for the profile, or for a person's answer
-METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
+OWN_METHODS = ("wait.for", "wait.until", "events.wait")  # Their records belong to the execution alone.
+METHODS = ("human.request", *OWN_METHODS, CHILD)
 # The wait reason of kinds that have no reason of their own.
 _REASON_OF = {"model": "input", "agent": "child"}
 _DECIDED_BY_PEOPLE = ("approval", "input", "model")  # their deadline is shown to people, so it is a point in time

@@ -225,7 +225,7 @@ class StepHost:
         return call.id in suspension.load_calls(claim.scope, claim.execution_id, self._context.run_key)
 
     def _wait_for(self, call: HostCall, wait: PreparedCall) -> Settled | None:
-        pending, entry = db.write(lambda: self._record_wait(call, wait))
+        pending, entry = db.write(lambda: self._record_wait(call, wait), is_shared=call.method in waits.OWN_METHODS)
         self.unwritten.clear()
         if pending is None:
             self._advance(entry)
@@ -252,7 +252,7 @@ class StepHost:
         if not due:
             return None
         first = min(due, key=lambda each: (each.answered_at or each.due_at, each.call))
-        answer = db.write(lambda: self._record_answer(first))
+        answer = db.write(lambda: self._record_answer(first), is_shared=True)
         self._waiting.discard(first.call)
         if answer is None:
             self._begin_action(self._actions[first.call], seconds, first.token)

@@ -8,7 +8,7 @@ from appliance.processes.engine import suspension
 from appliance.processes.engine.failures import StepFailed, make_error
 from appliance.processes.engine.suspension import PendingCall
 from appliance.processes.engine.task import Result, StepServices, Task
-from appliance.processes.engine.waits import PreparedCall, Waits
+from appliance.processes.engine.waits import OWN_METHODS, PreparedCall, Waits
 from appliance.sandbox import HostCall
 
 CALL = 1  # such a step makes one call, and this is its number
@@ -24,7 +24,7 @@ def begin(tools: StepServices, task: Task, method: str, args: list[Any], grants:
     """Makes a call that waits; raises ApplianceError when the call is invalid."""
     call = prepare(tools, task, method, args, grants)
 
-    return Result(settle=lambda: wait_for(*call.record()))
+    return Result(settle=lambda: wait_for(*call.record()), is_own=method in OWN_METHODS)
 
 
 def wait_for(pending: PendingCall | None, value: Any) -> Result:
@@ -49,7 +49,7 @@ def finish(tools: StepServices, task: Task, conclude: Conclude) -> Result:
             return conclude(task, pending.ok, pending.answer)
         return conclude(task, *waits_of(tools, task, Grants()).answer_due(pending))
 
-    return Result(settle=answer)
+    return Result(settle=answer, is_own=True)
 
 
 def take_answer(task: Task, ok: bool, value: Any) -> Result | StepFailed:
