@@ -31,6 +31,8 @@ class Source(Protocol):
 
     def tables(self) -> list[str]: ...
     def columns(self, table: str) -> list[str]: ...
+    def primary_key(self, table: str) -> list[str]: ...
+    def sequences(self) -> dict[str, int]: ...
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]: ...
 
 
@@ -52,18 +54,32 @@ class FileSource:
         """The columns of a table."""
         return [row[1] for row in self.rows(f'PRAGMA table_info("{table}")')]
 
+    def primary_key(self, table: str) -> list[str]:
+        """The columns of a table's primary key, in its order; empty without one."""
+        keys = sorted((row[5], row[1]) for row in self.rows(f'PRAGMA table_info("{table}")') if row[5])
+        return [str(name) for _, name in keys]
+
+    def sequences(self) -> dict[str, int]:
+        """The last number that each table with a serial has given out, also to rows that were deleted since."""
+        if not list(self.rows("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'")):
+            return {}
+        return {str(table): int(last) for table, last in self.rows("SELECT name, seq FROM sqlite_sequence")}
+
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """The rows of a statement, read one at a time."""
         yield from self._execute(sql, tuple(params))
 
 
 class ServerSource:
-    """The open database on a PostgreSQL server, inside `db.snapshot`."""
+    """A database on a PostgreSQL server, inside a snapshot of it."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
 
     def tables(self) -> list[str]:
         """As `FileSource.tables`."""
-        names = [str(row[0]) for row in db.rows("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")]
-        rows = db.rows(
+        names = [str(row[0]) for row in self._fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")]
+        rows = self._fetch(
             "SELECT of.relname, towards.relname FROM pg_constraint c JOIN pg_class of ON of.oid = c.conrelid "
             "JOIN pg_class towards ON towards.oid = c.confrelid JOIN pg_namespace n ON n.oid = of.relnamespace "
             "WHERE c.contype = 'f' AND n.nspname = current_schema()"
@@ -76,20 +92,43 @@ class ServerSource:
             "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ? "
             "ORDER BY ordinal_position"
         )
-        return [str(row[0]) for row in db.rows(sql, (table,))]
+        return [str(row[0]) for row in self._fetch(sql, table)]
+
+    def primary_key(self, table: str) -> list[str]:
+        """As `FileSource.primary_key`."""
+        sql = (
+            "SELECT a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) "
+            "WHERE i.indisprimary AND n.nspname = current_schema() AND c.relname = ? "
+            "ORDER BY array_position(i.indkey::int2[], a.attnum)"
+        )
+        return [str(row[0]) for row in self._fetch(sql, table)]
+
+    def sequences(self) -> dict[str, int]:
+        """As `FileSource.sequences`."""
+        sql = (
+            "SELECT c.table_name, "
+            "pg_sequence_last_value(pg_get_serial_sequence(quote_ident(c.table_name), c.column_name)::regclass) "
+            "FROM information_schema.columns c WHERE c.table_schema = current_schema() AND c.column_default LIKE 'nextval(%'"
+        )
+        return {str(table): int(last) for table, last in self._fetch(sql) if last is not None}
+
+    def _fetch(self, sql: str, *params: str) -> list[Row]:
+        rows: list[Row] = self._database.fetch_rows(sql, params)
+        return rows
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """As `FileSource.rows`, with a server-side cursor, because the driver's own would load a whole table into memory."""
-        with db.database.connection().cursor(name=f"gos_{next(_cursors)}") as cursor:
+        with self._database.connection().cursor(name=f"gos_{next(_cursors)}") as cursor:
             cursor.itersize = 2_000
-            cursor.execute(db.database.obj.statement(sql), tuple(params) or None)
+            cursor.execute(self._database.statement(sql), tuple(params) or None)
             for row in cursor:
                 yield tuple(row)
 
 
 def open_source() -> Source:
     """The open database as a source; call inside `db.snapshot`."""
-    return FileSource(db.database.execute_sql) if db.is_sqlite() else ServerSource()
+    return FileSource(db.database.execute_sql) if db.is_sqlite() else ServerSource(db.database.obj)
 
 
 def sort_tables(references: Leads) -> list[str]:

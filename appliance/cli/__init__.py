@@ -31,6 +31,7 @@ MODULES: Mapping[str, str] = {
     "key": "keys",
     "logs": "solution",
     "migrate": "config",
+    "migrate-to": "moving",
     "pull": "solution",
     "replay": "replay",
     "restore": "backup",

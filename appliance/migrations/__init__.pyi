@@ -1,5 +1,6 @@
 from .development import DEVELOPMENT_VERSION as DEVELOPMENT_VERSION
 from .development import equivalent_number as equivalent_number
+from .ledger import UNFINISHED_MOVE as UNFINISHED_MOVE
 from .ledger import created_at as created_at
 from .ledger import is_begun as is_begun
 from .sequence import BASELINE as BASELINE

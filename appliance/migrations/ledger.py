@@ -4,6 +4,14 @@ from appliance.core.database import db
 
 CREATE = "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)"
 
+UNFINISHED_MOVE = "unfinished_move"
+"""The table of a database into which `gos migrate-to` has not yet copied everything."""
+
+
+def is_unfinished_move() -> bool:
+    """Whether the open database is the target of a `gos migrate-to` that has not completed."""
+    return UNFINISHED_MOVE in db.database.get_tables()
+
 
 def is_begun() -> bool:
     """Whether the open database has a schema, of any release."""

@@ -43,7 +43,12 @@ def newer() -> int | None:
 
 
 def refuse_unsupported() -> None:
-    """ConfigInvalid if the open database is of a newer release, or of an older one that cannot be upgraded."""
+    """ConfigInvalid if the open database is of a newer release, of an older one that cannot be upgraded, or incomplete."""
+    if ledger.is_unfinished_move():
+        raise ConfigInvalid(
+            "the database is incomplete, because a `gos migrate-to` into it has not completed: run the same command again, or go "
+            "on with the configuration from which it copies"
+        )
     if (unknown := newer()) is not None:
         raise ConfigInvalid(f"the database has migration {unknown}, this release knows {last_number()}: install the newer release")
     development.refuse_incomplete(ledger.numbers())

@@ -11,6 +11,7 @@ import pytest
 
 from appliance.cli import main
 from tests.architecture.source_tree import ROOT
+from tests.store.cluster import Cluster
 
 Gos = Callable[..., tuple[int, str, str]]
 
@@ -92,3 +93,23 @@ def test_a_reset_to_what_cannot_be_applied_deletes_nothing(gos: Gos, tmp_path: P
     assert (code != 0, "missing_one" in errors) == (True, True)
     after = json.loads(gos("tenant", "export", "acme", str(tmp_path / "after.gost"), "--json")[1])["tables"]
     assert after == before
+
+
+def test_the_appliance_moves_to_the_database_of_another_configuration(
+    gos: Gos, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    new = tmp_path / "new.yaml"
+    new.write_text(f"storage: {{database: '{cluster.make_database()}'}}\n")
+    code, out, errors = gos("migrate-to", str(new))
+    assert (code, "tenant: 1 of 1" in errors.splitlines()) == (0, True), errors
+    assert f"copy {new} to {tmp_path / 'data' / 'config.yaml'}" in out
+    assert "acme" in gos("--config", str(new), "--data", str(tmp_path / "data"), "tenant", "list")[1]
+    code, _, errors = gos("migrate-to", str(new))
+    assert (code, "the database of the target is not empty" in errors) == (1, True), errors
+    back = tmp_path / "back.yaml"
+    back.write_text(f"storage: {{data: '{tmp_path / 'back'}'}}\n")
+    monkeypatch.delenv("GOS_DATA")
+    code, out, errors = gos("--config", str(new), "--data", str(tmp_path / "data"), "migrate-to", str(back), "--json")
+    assert (code, json.loads(out)["resumed"]) == (0, False), errors
+    assert "acme" in gos("--config", str(back), "tenant", "list")[1]

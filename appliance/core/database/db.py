@@ -46,14 +46,15 @@ def open_database(url: str, writers: int = 1) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         database.initialize(Sqlite(str(path), is_writing=lambda: state.inside))
     elif url.startswith("postgresql://"):
-        database.initialize(_postgresql(url, writers))
+        database.initialize(connect_server(url, writers))
     else:
         kind = repr(url.split(":", maxsplit=1)[0])
         raise ConfigInvalid(Sentence("storage.database: %(url)s is not supported; use sqlite:///PATH or postgresql://…", url=kind))
     _writers = Writers(database.obj)
 
 
-def _postgresql(url: str, writers: int) -> Any:
+def connect_server(url: str, writers: int = 1) -> Any:
+    """A PostgreSQL database, which need not be the one that `open_database` opens; ConfigInvalid if it cannot be used."""
     try:
         from .postgresql import Postgresql
     except ImportError as error:

@@ -1,6 +1,6 @@
 """Bulk inserts on SQLite and PostgreSQL."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -51,6 +51,18 @@ def defer_foreign_keys(tables: Iterable[str]) -> Iterator[None]:
         db.execute(f'ALTER TABLE "{table}" ALTER CONSTRAINT "{name}" NOT DEFERRABLE')
 
 
+def drop_foreign_keys() -> list[str]:
+    """Inside a write on PostgreSQL: drop all foreign keys; returns the statements that restore them, and then check every row."""
+    sql = (
+        "SELECT t.relname, c.conname, pg_get_constraintdef(c.oid) FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid "
+        "JOIN pg_namespace n ON n.oid = t.relnamespace WHERE c.contype = 'f' AND n.nspname = current_schema() ORDER BY 1, 2"
+    )
+    constraints = db.rows(sql)
+    for table, name, _ in constraints:
+        db.execute(f'ALTER TABLE "{table}" DROP CONSTRAINT "{name}"')
+    return [f'ALTER TABLE "{table}" ADD CONSTRAINT "{name}" {definition}' for table, name, definition in constraints]
+
+
 def _foreign_keys(tables: set[str]) -> list[tuple[str, str]]:
     sql = (
         "SELECT t.relname, c.conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid "
@@ -59,8 +71,9 @@ def _foreign_keys(tables: set[str]) -> list[tuple[str, str]]:
     return [(str(table), str(name)) for table, name in db.rows(sql) if table in tables]
 
 
-def advance_sequences() -> None:
-    """Inside a write: move all sequences behind the largest ids in their tables; SQLite does this automatically."""
+def advance_sequences(used: Mapping[str, int] | None = None) -> None:
+    """Inside a write: move all sequences behind the largest ids in their tables, and behind the last `used` number of a table;
+    SQLite does the former automatically."""
     if db.is_sqlite():
         return
     sql = (
@@ -68,7 +81,5 @@ def advance_sequences() -> None:
         "AND column_default LIKE 'nextval(%'"
     )
     for table, column in db.rows(sql):
-        db.execute(
-            f"SELECT setval(pg_get_serial_sequence('\"{table}\"', '{column}'), "  # noqa: S608  # names of our own
-            f'(SELECT coalesce(max("{column}"), 0) + 1 FROM "{table}"), false)'
-        )
+        last = f'greatest((SELECT max("{column}") FROM "{table}"), {int((used or {}).get(table, 0))})'  # noqa: S608  # names of our own
+        db.execute(f"SELECT setval(pg_get_serial_sequence('\"{table}\"', '{column}'), greatest({last}, 1), {last} > 0)")

@@ -13,7 +13,7 @@ from psycopg import adapt
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import Json, Jsonb
 
-from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
+from appliance.core.errors import ConfigInvalid, Conflict, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
 from .advisory_locks import WRITER_LOCK, lock_statement
@@ -103,6 +103,17 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 "storage.database: the database must have encoding UTF8 and sort by code point; create it with "
                 "createdb --template=template0 --encoding=UTF8 --locale=C NAME"
             )
+
+    def lock_out_writers(self) -> None:
+        """Keep every write of every process out for as long as this thread keeps its connection; Conflict if a process of an
+        appliance uses the database."""
+        own = self.connection()
+        others = own.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid() "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        ).fetchone()[0]
+        if others or not own.execute(f"SELECT pg_try_advisory_lock({WRITER_LOCK})").fetchone()[0]:
+            raise Conflict("a process of the appliance uses the database, perhaps on another machine; stop all of them first")
 
     def statement(self, sql: str) -> str:
         """Convert an SQL statement for the driver."""

@@ -1,0 +1,94 @@
+"""Moves a whole installation from one configuration to another."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.backups.creation import KEY
+from appliance.backups.problems import UNCONTROLLED, JobControl
+from appliance.blobs import Places, installation_id
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.errors import InvalidRequest
+
+from .contents import copy_contents
+from .file_targets import FileTarget
+from .files import copy_files
+from .origins import SQLITE, open_origin, refuse_running
+from .rows import Target, begin_or_resume, copy_tables, verify_tables
+from .server_targets import ServerTarget
+
+PlacesOf = Callable[[Config, str], Places]
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The two configurations of a move, and what opens the store of contents of each."""
+
+    current: Config
+    target: Config
+    places_of: PlacesOf
+
+
+@dataclass(frozen=True)
+class MoveResult:
+    """What is at the target, verified; `damaged` are contents that the source had lost or changed before."""
+
+    tables: int
+    rows: int
+    files: int
+    contents: int
+    copied_contents: int
+    damaged: tuple[str, ...]
+    is_resumed: bool
+
+
+def move_installation(move: Installation, control: JobControl = UNCONTROLLED) -> MoveResult:
+    """Copies database, contents and files of a stopped appliance to the places of another configuration, and compares them.
+
+    The source is only read.  A move that was interrupted goes on; until it completes, no appliance starts on the target's
+    database.  Raises Conflict while the appliance runs, MoveFailed when the target is not empty or differs.
+    """
+    current, target = move.current, move.target
+    _refuse_same(current, target)
+    refuse_running(target.data)
+    with open_origin(current.database_url, current.data) as source:
+        files = copy_files(current.data, target.data)
+        installation = installation_id(Sealer(load_or_make_key(current.data / KEY)))
+        stores = move.places_of(current, installation), move.places_of(target, installation)
+        stores[1].holds("probe", 0)  # A bucket that refuses should do so before hours of copying.
+        if current.database_url == target.database_url:
+            contents = copy_contents(source, *stores, control)
+            return MoveResult(0, 0, files, contents.count, contents.copied, tuple(contents.damaged), is_resumed=False)
+        with _open_target(target.database_url) as database:
+            is_resumed = begin_or_resume(source, database, _identify(installation, current.database_url))
+            copy_tables(source, database, control)
+            contents = copy_contents(source, *stores, control)
+            tables, rows = verify_tables(source, database, control)
+            database.finish()
+    return MoveResult(tables, rows, files, contents.count, contents.copied, tuple(contents.damaged), is_resumed)
+
+
+@contextmanager
+def _open_target(url: str) -> Iterator[Target]:
+    target: Target = FileTarget(Path(url.removeprefix(SQLITE))) if url.startswith(SQLITE) else ServerTarget(url)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+def _identify(installation: str, url: str) -> str:
+    """What tells this move from one of another database; the URL may contain a password."""
+    return f"{installation} {hashlib.sha256(url.encode()).hexdigest()}"
+
+
+def _refuse_same(current: Config, target: Config) -> None:
+    is_same_store = current.blobs == target.blobs and (current.blobs.store == "s3" or current.data == target.data)
+    if current.database_url == target.database_url and is_same_store:
+        raise InvalidRequest(
+            "both configurations name the same database and the same store of contents, so there is nothing to move; change "
+            "storage.database or blobs in the new one. A GOS_ variable of the environment overrides both files: unset it"
+        )
