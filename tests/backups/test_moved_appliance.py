@@ -31,7 +31,7 @@ APPROVAL = {
 
 
 def fill(running: Running) -> list[str]:
-    """Documents, versions of a WebApp and executions that wait; returns the ids of the executions."""
+    """Documents, versions of a WebApp and executions that wait; returns the paths of the executions."""
     with Client(running) as client:
         client.ask("POST", "/datapool", {"name": "orders", "fields": [{"name": "number", "type": "text", "unique": True}]})
         client.ask("POST", "/datapool/orders/entities", {"number": "7"})
@@ -40,14 +40,14 @@ def fill(running: Running) -> list[str]:
         client.ask("POST", "/webapps", {"id": "shop", "name": "Shop"})
         for text in (b"<p>one", b"<p>two"):
             client.ask("POST", "/webapps/shop/versions", content=zipped(text), headers={"Content-Type": "application/zip"})
-        ids = []
+        paths: list[str] = []
         for process in (PROCESS, PROCESS, APPROVAL):
             client.ask("PUT", f"/processes/{process['id']}", {"definition": process})
             client.ask("POST", f"/processes/{process['id']}/publish", {})
-            execution = client.ask("POST", f"/processes/{process['id']}/execute", {"n": len(ids)})["execution_id"]
-            wait_until(lambda path=f"/executions/{execution}": client.ask("GET", path)["status"] == "waiting")
-            ids.append(str(execution))
-    return ids
+            execution = client.ask("POST", f"/processes/{process['id']}/execute", {"n": len(paths)})["execution_id"]
+            paths.append(f"/processes/{process['id']}/executions/{execution}")
+            wait_until(lambda: client.ask("GET", paths[-1])["status"] == "waiting")
+    return paths
 
 
 def zipped(text: bytes) -> bytes:
@@ -60,11 +60,11 @@ def zipped(text: bytes) -> bytes:
 def resume(running: Running, execution: str) -> Any:
     """The output of an execution that gets its event."""
     with Client(running) as client:
-        (wait,) = client.ask("GET", f"/executions/{execution}")["waiting_for"]["waits"]
-        client.ask("POST", f"/executions/{execution}/resume", {"token": wait["token"], "input": {"sum": 41}})
-        wait_until(lambda: client.ask("GET", f"/executions/{execution}")["status"] != "waiting")
-        wait_until(lambda: client.ask("GET", f"/executions/{execution}")["status"] not in ("running", "queued", "waiting"))
-        return client.ask("GET", f"/executions/{execution}")["output"]
+        (wait,) = client.ask("GET", execution)["waiting_for"]["waits"]
+        client.ask("POST", f"/executions/{execution.rpartition('/')[2]}/resume", {"token": wait["token"], "input": {"sum": 41}})
+        wait_until(lambda: client.ask("GET", execution)["status"] != "waiting")
+        wait_until(lambda: client.ask("GET", execution)["status"] not in ("running", "queued", "waiting"))
+        return client.ask("GET", execution)["output"]
 
 
 def rows_of_tenant(config: Config) -> dict[str, list[str]]:
@@ -103,7 +103,7 @@ def test_executions_go_on_where_the_appliance_moved(tmp_path: Path, cluster: Clu
     try:
         assert resume(running, second) == 42
         with Client(running) as client:
-            (wait,) = client.ask("GET", f"/executions/{approval}")["waiting_for"]["waits"]
+            (wait,) = client.ask("GET", approval)["waiting_for"]["waits"]
             assert (wait["kind"], wait["title"]) == ("human", "Ship?")
             assert len(client.ask("GET", "/webapps/shop/versions")) == 2
     finally:

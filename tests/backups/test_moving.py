@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -174,7 +175,7 @@ DAMAGES = {
 def test_a_difference_at_the_target_is_found(source: World, target: World, cluster: Cluster, damage: str) -> None:
     with pytest.raises(Killed):
         move(source, target, _kill_after("contents", 1))
-    name = str(target.config.storage.database).rpartition("/")[2].partition("?")[0]
+    name = urlsplit(target.config.storage.database).path[1:]
     cluster.execute(damage, name)
     with pytest.raises(MoveFailed, match="the table task has 1190 rows"):
         move(source, target)
@@ -306,7 +307,7 @@ def test_nobody_writes_to_the_source_meanwhile(source: World, target: World, tmp
             other.execute("DELETE FROM tenant")
 
     def try_server(stage: str, done: int, of: int) -> None:
-        name = str(target.config.storage.database).rpartition("/")[2].partition("?")[0]
+        name = urlsplit(target.config.storage.database).path[1:]
         sql = f"SELECT pg_try_advisory_lock({int.from_bytes(b'gos:writ', 'big')})"
         assert cluster.execute(sql, name) == [(False,)]
 
