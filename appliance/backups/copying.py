@@ -17,6 +17,7 @@ from appliance.datapool import tables as entity_tables
 from .problems import BackupInvalid
 
 BATCH = 500
+_FETCHED = 2_000  # rows at a time from a server
 SEARCHED = ("document_text", "log_line")
 ENTITIES = re.compile(r"dp_[0-9a-f]{16}")
 # The suffixes of the tables behind an SQLite full-text index.
@@ -67,7 +68,8 @@ class FileSource:
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """The rows of a statement, read one at a time."""
-        yield from self._execute(sql, tuple(params))
+        rows: Iterator[Row] = iter(self._execute(sql, tuple(params)))
+        return rows
 
 
 class ServerSource:
@@ -119,11 +121,11 @@ class ServerSource:
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """As `FileSource.rows`, with a server-side cursor, because the driver's own would load a whole table into memory."""
-        with self._database.connection().cursor(name=f"gos_{next(_cursors)}") as cursor:
-            cursor.itersize = 2_000
-            cursor.execute(self._database.statement(sql), tuple(params) or None)
-            for row in cursor:
-                yield tuple(row)
+        name = f"gos_{next(_cursors)}"
+        self._database.execute_sql(f"DECLARE {name} NO SCROLL CURSOR FOR {self._database.statement(sql)}", tuple(params))
+        while rows := self._database.execute_sql(f"FETCH {_FETCHED} FROM {name}").fetchall():
+            yield from rows
+        self._database.execute_sql(f"CLOSE {name}")
 
 
 def open_source() -> Source:

@@ -117,7 +117,7 @@ def _write_parts(config: Config, places: StoppableReader, parts: PartsWriter, sn
         templates = [
             config.data / TEMPLATES / f"{row[0]}.wasm" for row in _rows(file, "SELECT DISTINCT template FROM suspended_step")
         ]
-        paths = [*_files_of(config.data, names), *(path for path in templates if path.is_file())]
+        paths = [*files_of(config.data, names), *(path for path in templates if path.is_file())]
         stored = [parts.add_file(DATABASE, snapshot)]
         stored += [parts.add_file(f"{FILES}{path.relative_to(config.data).as_posix()}", path) for path in paths]
         contents = write_contents(places, parts, file, snapshot.parent)
@@ -138,7 +138,8 @@ def _rows(file: sqlite3.Connection, sql: str) -> list[tuple[Any, ...]]:
         raise
 
 
-def _files_of(data: Path, names: tuple[str, ...]) -> Iterator[Path]:
+def files_of(data: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """The files of these names in a data folder, and those in folders of these names; no links."""
     for name in names:
         path = data / name
         paths = sorted(path.rglob("*")) if path.is_dir() else [path]

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from appliance.backups.moving import Installation, MoveResult, move_installation
-from appliance.backups.problems import JobControl
+from appliance.backups.moving import Move, MoveResult, move_installation
 from appliance.core.config import Config, load_config
 
 from .output import add_json, print_result
@@ -30,11 +29,8 @@ def run_move(args: argparse.Namespace) -> int:
     from appliance.app.parts import make_places
 
     current: Config = args.load()
-    target = load_config(args.target)
-    if target.storage.data == Config().storage.data:  # The new configuration names no data folder.
-        target = load_config(args.target, flags={"storage.data": str(current.data)})
-    progress = _Progress()
-    done = move_installation(Installation(current, target, make_places), JobControl(report=progress.report))
+    target = load_config(args.target, defaults={"storage.data": str(current.data)})
+    done = move_installation(Move(current, target, make_places), _Progress().report)
     print_result(
         args, _describe(done, args.target, target), tables=done.tables, rows=done.rows, files=done.files, contents=done.contents,
         copied_contents=done.copied_contents, damaged=list(done.damaged), resumed=done.is_resumed,

@@ -12,10 +12,9 @@ import pytest
 
 from appliance import migrations
 from appliance.app.parts import make_places
-from appliance.backups.moving import Installation, MoveResult, move_installation
+from appliance.backups.moving import Move, MoveResult, move_installation
 from appliance.backups.moving.checksums import encode_row
 from appliance.backups.moving.problems import MoveFailed
-from appliance.backups.problems import JobControl
 from appliance.core.config.sections import Blobs as Settings
 from appliance.core.database import db, full_text
 from appliance.core.database.presence import Presence, open_presence
@@ -65,13 +64,18 @@ def target(tmp_path: Path, cluster: Cluster, bucket: Settings, request: pytest.F
 
 
 def move(source: World, target: World, report: Callable[[str, int, int], None] = lambda *_: None) -> MoveResult:
-    return move_installation(Installation(source.config, target.config, make_places), JobControl(report=report))
+    return move_installation(Move(source.config, target.config, make_places), report)
 
 
 def content_of(world: World) -> dict[str, str]:
     """The digest of each table, with the data closed afterwards."""
     with world.opened():
         return digests()
+
+
+def name_of(world: World) -> str:
+    """The name of its database on the server."""
+    return urlsplit(str(world.config.storage.database)).path.removeprefix("/")
 
 
 class Killed(BaseException):
@@ -164,6 +168,22 @@ def _kill_after(table: str, rows: int) -> Callable[[str, int, int], None]:
     return report
 
 
+def test_lost_connections_end_no_move_wrongly(source: World, target: World, tmp_path: Path, cluster: Cluster) -> None:
+    """The move stops with an error, and goes on with the next run."""
+
+    def lose(stage: str, done: int, of: int) -> None:
+        if stage == "task" and done < of:
+            others = "datname = current_database() AND pid <> pg_backend_pid()"
+            cluster.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", name_of(target))  # noqa: S608
+
+    before, back = content_of(source), make_world(tmp_path / "back")
+    for origin, goal in ((source, target), (target, back)):
+        with pytest.raises(MoveFailed, match="run the same command again"):
+            move(origin, goal, lose)
+        assert move(origin, goal).is_resumed
+        assert content_of(goal) == before
+
+
 DAMAGES = {
     "a changed value": "UPDATE task SET data = '\\x3132'::bytea WHERE id = 7",
     "a missing row": "DELETE FROM task WHERE id = 7",
@@ -230,7 +250,7 @@ def test_a_store_that_changes_contents_is_found(source: World, tmp_path: Path) -
         return Flipping(places) if config is target.config else places
 
     with pytest.raises(MoveFailed, match="differs at the target"):
-        move_installation(Installation(source.config, target.config, places_of))  # type: ignore[arg-type]
+        move_installation(Move(source.config, target.config, places_of), lambda *_: None)  # type: ignore[arg-type]
 
 
 def test_contents_that_the_source_has_lost_are_named(source: World, tmp_path: Path) -> None:
@@ -256,10 +276,42 @@ def test_a_target_that_is_not_empty_is_refused(source: World, target: World, tmp
         with used.opened():
             service.create_tenant("acme", "Acme")
             before = digests()
-        (used.config.data / "key").unlink()
         with pytest.raises(MoveFailed, match="not empty"):
             move(source, used)
         assert content_of(used) == before
+
+
+def test_another_key_at_the_target_is_never_replaced(source: World, target: World) -> None:
+    key = target.config.data / "key"
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.write_bytes(bytes(32))
+    with pytest.raises(Conflict, match="exists and differs"):
+        move(source, target)
+    assert key.read_bytes() == bytes(32)
+    key.rename(key.with_name("key.before"))
+    assert move(source, target).is_resumed
+    assert key.read_bytes() == (source.config.data / "key").read_bytes()
+
+
+def test_a_target_that_is_no_database_is_refused(source: World, tmp_path: Path) -> None:
+    target = make_world(tmp_path / "elsewhere")
+    target.config.data.mkdir()
+    file = target.config.data / "gos.db"
+    file.write_bytes(b"a file of something else" * 100)
+    with pytest.raises(MoveFailed, match="not a database"):
+        move(source, target)
+    assert file.read_bytes() == b"a file of something else" * 100
+
+
+def test_a_source_that_was_upgraded_meanwhile_starts_anew(source: World, target: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Killed):
+        move(source, target, kill_at(3))
+    with closing(sqlite3.connect(source.config.data / "gos.db")) as file:
+        file.execute("INSERT INTO migration VALUES (?, 'next', 0)", (migrations.last_number() + 1,))
+        file.commit()
+    monkeypatch.setattr(migrations, "last_number", lambda: 999_999)
+    with pytest.raises(MoveFailed, match="before an upgrade"):
+        move(source, target)
 
 
 def test_a_move_goes_on_from_its_own_source_only(source: World, target: World, tmp_path: Path) -> None:

@@ -5,6 +5,6 @@ of target, `progress` is their record of what was copied, `rows` copies the tabl
 and `checksums` compares.
 """
 
-from .installation import Installation, MoveResult, move_installation
+import lazy_loader
 
-__all__ = ["Installation", "MoveResult", "move_installation"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

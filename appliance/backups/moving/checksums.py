@@ -40,7 +40,14 @@ def _encode(value: object) -> bytes:
         return b"i%d;" % value
     if isinstance(value, float):
         return b"f" + value.hex().encode() + b";"
-    kind, content = (b"s", value.encode()) if isinstance(value, str) else (b"b", bytes(value))  # type: ignore[call-overload]
+    if isinstance(value, str):
+        return _encode_bytes(b"s", value.encode())
+    if isinstance(value, bytes | memoryview):
+        return _encode_bytes(b"b", bytes(value))
+    raise TypeError(f"no column has values of {type(value).__name__}")
+
+
+def _encode_bytes(kind: bytes, content: bytes) -> bytes:
     return kind + b"%d;" % len(content) + content
 
 

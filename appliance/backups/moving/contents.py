@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from appliance.backups.copying import Source
-from appliance.backups.problems import JobControl
 from appliance.blobs import BYTES_TOGETHER, MOST_TOGETHER, Places, ReceivedFile
 from appliance.core.sentences import Sentence
 
-from .problems import MoveFailed
+from .problems import MoveFailed, Report
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class CopiedContents:
     damaged: list[str] = field(default_factory=list)
 
 
-def copy_contents(source: Source, origin: Places, target: Places, control: JobControl) -> CopiedContents:
+def copy_contents(source: Source, origin: Places, target: Places, report: Report) -> CopiedContents:
     """Copies what the target lacks or has damaged.  MoveFailed if a content differs after it was stored."""
     done, batch = CopiedContents(), _Batch(target)
     ((total,),) = source.rows("SELECT count(DISTINCT place) FROM blob")
@@ -44,7 +43,7 @@ def copy_contents(source: Source, origin: Places, target: Places, control: JobCo
             batch.add(content, received)
             done.copied += 1
         done.count += 1
-        control.report("contents", done.count, int(total))
+        report("contents", done.count, int(total))
     batch.store()
     return done
 

@@ -20,7 +20,7 @@ class FileTarget:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(0o600)
         self._file = sqlite3.connect(path, isolation_level=None)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=0", "trusted_schema=0"):
+        for pragma in ("synchronous=FULL", "foreign_keys=0", "trusted_schema=0"):
             self._file.execute(f"PRAGMA {pragma}")
 
     def tables(self) -> set[str]:
@@ -33,6 +33,7 @@ class FileTarget:
 
     def begin(self, source: Source, origin: str) -> None:
         """Create the schema and the record, in one transaction."""
+        self._file.execute("PRAGMA journal_mode=WAL")  # Not earlier: it changes the file.
         with self._transaction():
             create_schema(self._file, source)
             progress.begin(self._execute, origin, [])

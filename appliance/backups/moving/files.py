@@ -2,12 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.backups.creation import KEY, OPEN_FILES, SECRET_FILES, TEMPLATES
+from appliance.backups.creation import OPEN_FILES, SECRET_FILES, TEMPLATES, files_of
 from appliance.backups.parts import sync_folder
-from appliance.core.errors import ConfigInvalid, Conflict
+from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 
 _NAMES = (*(name for name in SECRET_FILES if name != "config.yaml"), *OPEN_FILES, TEMPLATES)
@@ -18,23 +17,14 @@ def copy_files(origin: Path, target: Path) -> int:
 
     Conflict if the target has another file of one of these names.
     """
-    if not (origin / KEY).is_file():
-        raise ConfigInvalid(Sentence("%(data)s has no appliance data; set the folder with --data", data=origin))
     if origin.resolve() == target.resolve():
         return 0
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     count = 0
-    for path in _files_of(origin):
+    for path in files_of(origin, _NAMES):
         _copy_file(path, target / path.relative_to(origin))
         count += 1
     return count
-
-
-def _files_of(data: Path) -> Iterator[Path]:
-    for name in _NAMES:
-        path = data / name
-        paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (each for each in paths if each.is_file() and not each.is_symlink())
 
 
 def _copy_file(path: Path, copy: Path) -> None:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.backups.creation import KEY
-from appliance.backups.problems import UNCONTROLLED, JobControl
+from appliance.backups.copying import Source
+from appliance.backups.creation import KEY, refuse_empty
 from appliance.blobs import Places, installation_id
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
@@ -16,7 +16,8 @@ from appliance.core.errors import InvalidRequest
 from .contents import copy_contents
 from .file_targets import FileTarget
 from .files import copy_files
-from .origins import SQLITE, open_origin, refuse_running
+from .origins import SQLITE, last_migration, open_origin, refuse_running
+from .problems import Report, database_errors
 from .rows import Target, begin_or_resume, copy_tables, verify_tables
 from .server_targets import ServerTarget
 
@@ -24,8 +25,8 @@ PlacesOf = Callable[[Config, str], Places]
 
 
 @dataclass(frozen=True)
-class Installation:
-    """The two configurations of a move, and what opens the store of contents of each."""
+class Move:
+    """From the configuration `current` to `target`; `places_of` opens the store of contents of each."""
 
     current: Config
     target: Config
@@ -45,7 +46,7 @@ class MoveResult:
     is_resumed: bool
 
 
-def move_installation(move: Installation, control: JobControl = UNCONTROLLED) -> MoveResult:
+def move_installation(move: Move, report: Report) -> MoveResult:
     """Copies database, contents and files of a stopped appliance to the places of another configuration, and compares them.
 
     The source is only read.  A move that was interrupted goes on; until it completes, no appliance starts on the target's
@@ -53,22 +54,32 @@ def move_installation(move: Installation, control: JobControl = UNCONTROLLED) ->
     """
     current, target = move.current, move.target
     _refuse_same(current, target)
+    refuse_empty(current)
     refuse_running(target.data)
-    with open_origin(current.database_url, current.data) as source:
-        files = copy_files(current.data, target.data)
-        installation = installation_id(Sealer(load_or_make_key(current.data / KEY)))
-        stores = move.places_of(current, installation), move.places_of(target, installation)
-        stores[1].holds("probe", 0)  # A bucket that refuses should do so before hours of copying.
+    installation = installation_id(Sealer(load_or_make_key(current.data / KEY)))
+    tables = rows = 0
+    is_resumed = False
+    with database_errors("the move"), open_origin(current.database_url, current.data) as source:
         if current.database_url == target.database_url:
-            contents = copy_contents(source, *stores, control)
-            return MoveResult(0, 0, files, contents.count, contents.copied, tuple(contents.damaged), is_resumed=False)
-        with _open_target(target.database_url) as database:
-            is_resumed = begin_or_resume(source, database, _identify(installation, current.database_url))
-            copy_tables(source, database, control)
-            contents = copy_contents(source, *stores, control)
-            tables, rows = verify_tables(source, database, control)
-            database.finish()
+            files, stores = _prepare(move, installation)
+            contents = copy_contents(source, *stores, report)
+        else:
+            with _open_target(target.database_url) as database:
+                is_resumed = begin_or_resume(source, database, _identify(source, installation, current.database_url))
+                files, stores = _prepare(move, installation)
+                copy_tables(source, database, report)
+                contents = copy_contents(source, *stores, report)
+                tables, rows = verify_tables(source, database, report)
+                database.finish()
     return MoveResult(tables, rows, files, contents.count, contents.copied, tuple(contents.damaged), is_resumed)
+
+
+def _prepare(move: Move, installation: str) -> tuple[int, tuple[Places, Places]]:
+    """Copies the files of the data folder, and opens both stores; returns the number of files and the stores."""
+    files = copy_files(move.current.data, move.target.data)
+    stores = move.places_of(move.current, installation), move.places_of(move.target, installation)
+    stores[1].holds("probe", 0)  # A bucket that refuses should do so before hours of copying.
+    return files, stores
 
 
 @contextmanager
@@ -80,9 +91,9 @@ def _open_target(url: str) -> Iterator[Target]:
         target.close()
 
 
-def _identify(installation: str, url: str) -> str:
-    """What tells this move from one of another database; the URL may contain a password."""
-    return f"{installation} {hashlib.sha256(url.encode()).hexdigest()}"
+def _identify(source: Source, installation: str, url: str) -> str:
+    """What tells this move from one of another database or schema; the URL may contain a password."""
+    return f"{installation} {last_migration(source)} {hashlib.sha256(url.encode()).hexdigest()}"
 
 
 def _refuse_same(current: Config, target: Config) -> None:

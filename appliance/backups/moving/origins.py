@@ -67,12 +67,18 @@ def _refuse_schema(source: Source) -> None:
         raise ConfigInvalid("the database has no appliance in it; name the configuration of the appliance with --config or --data")
     if migrations.UNFINISHED_MOVE in tables:
         raise Conflict("the database is itself the target of a `gos migrate-to` that has not completed; complete that first")
-    ((number,),) = source.rows("SELECT max(number) FROM migration")
-    if supported_number(int(number)) > migrations.last_number():
+    number = last_migration(source)
+    if supported_number(number) > migrations.last_number():
         raise ConfigInvalid(Sentence(
             "the database has migration %(number)s, this release knows %(known)s: install the newer release",
             number=number, known=migrations.last_number(),
         ))
+
+
+def last_migration(source: Source) -> int:
+    """The number of the last migration of a database."""
+    ((number,),) = source.rows("SELECT max(number) FROM migration")
+    return int(number)
 
 
 def _running(where: Path) -> Conflict:

@@ -1,13 +1,16 @@
 """Errors of a move."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from appliance.backups.problems import full_disks
 from appliance.core.database import DatabaseError
 from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
+
+Report = Callable[[str, int, int], None]
+"""Called with a stage, such as the name of a table, how much of it is done, and its total."""
 
 
 class MoveFailed(ApplianceError):

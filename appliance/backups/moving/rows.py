@@ -6,12 +6,11 @@ from itertools import islice
 from typing import Protocol
 
 from appliance.backups.copying import BATCH, Row, Source
-from appliance.backups.problems import JobControl
 from appliance.core.sentences import Sentence
 
 from . import progress
 from .checksums import compare_table
-from .problems import MoveFailed, database_errors
+from .problems import MoveFailed, Report, database_errors
 
 
 class Target(Protocol):
@@ -35,7 +34,9 @@ def begin_or_resume(source: Source, target: Target, origin: str) -> bool:
     tables = target.tables()
     if progress.TABLE in tables:
         if target.progress().origin != origin:
-            raise MoveFailed("the target has an unfinished move from another database; create a new database for this one")
+            raise MoveFailed(
+                "the target has an unfinished move from another database, or from this one before an upgrade; create a new database"
+            )
         return True
     if tables:
         raise MoveFailed(
@@ -47,26 +48,26 @@ def begin_or_resume(source: Source, target: Target, origin: str) -> bool:
     return False
 
 
-def copy_tables(source: Source, target: Target, control: JobControl) -> None:
+def copy_tables(source: Source, target: Target, report: Report) -> None:
     """Copies all rows, referenced tables first, then restores foreign keys, indexes and serials."""
     state, tables = target.progress(), source.tables()
     if state.is_completed:
         return
     for table in tables:
         with database_errors(Sentence("copying the table %(table)s", table=table)):
-            _copy_table(source, target, table, state.rows.get(table, 0), control)
+            _copy_table(source, target, table, state.rows.get(table, 0), report)
     with database_errors("building the indexes and foreign keys of the target"):
         target.complete(source.sequences(), state.constraints)
 
 
-def _copy_table(source: Source, target: Target, table: str, done: int, control: JobControl) -> None:
+def _copy_table(source: Source, target: Target, table: str, done: int, report: Report) -> None:
     columns = source.columns(table)
     ((total,),) = source.rows(f'SELECT count(*) FROM "{table}"')  # noqa: S608  # names of our own
     rows = _ordered_rows(source, table, columns, done)
     while batch := list(islice(rows, BATCH)):
         target.insert(table, columns, batch, done)
         done += len(batch)
-        control.report(table, done, int(total))
+        report(table, done, int(total))
 
 
 def _ordered_rows(source: Source, table: str, columns: Sequence[str], after: int) -> Iterator[Row]:
@@ -78,7 +79,7 @@ def _ordered_rows(source: Source, table: str, columns: Sequence[str], after: int
     return source.rows(f'SELECT {listed} FROM "{table}" ORDER BY {order} {limit}', (after,))  # noqa: S608
 
 
-def verify_tables(source: Source, target: Target, control: JobControl) -> tuple[int, int]:
+def verify_tables(source: Source, target: Target, report: Report) -> tuple[int, int]:
     """Compares every table of both databases; returns the numbers of tables and rows, MoveFailed at the first difference."""
     count, names = 0, source.tables()
     with database_errors("verifying the target"), target.source() as copy:
@@ -88,5 +89,5 @@ def verify_tables(source: Source, target: Target, control: JobControl) -> tuple[
             )
         for number, table in enumerate(names, 1):
             count += compare_table(source, copy, table).rows
-            control.report("verified tables", number, len(names))
+            report("verified tables", number, len(names))
     return len(names), count

@@ -10,6 +10,7 @@ from appliance.core.database import db
 from appliance.core.database.loading import advance_sequences, drop_foreign_keys, insert_rows
 
 from . import progress
+from .origins import last_migration
 
 
 class ServerTarget:
@@ -30,11 +31,11 @@ class ServerTarget:
 
     def begin(self, source: Source, origin: str) -> None:
         """Create the schema by its migrations, and the record, in one transaction."""
-        ((number,),) = source.rows("SELECT max(number) FROM migration")
+        number = supported_number(last_migration(source))
         tables, entities = source.tables(), list(entity_statements(source, sqlite=False))
 
         def create() -> None:
-            migrations.migrate(supported_number(int(number)))
+            migrations.migrate(number)
             for statement in entities:
                 db.execute(statement)
             constraints = drop_foreign_keys()

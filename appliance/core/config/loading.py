@@ -218,13 +218,15 @@ def load_config(
     *,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Load the settings from `file`, overridden by `GOS_*` variables, overridden by `flags` (keys are `section.name`).
+    """Load the settings from `file`, overridden by `GOS_*` variables, overridden by `flags` (keys are `section.name`, as of
+    `defaults`, which replace those of the settings).
 
     ConfigInvalid names the file or variable, the setting and, for an unknown one, the nearest match.  Unknown variables are
     ignored, see `Config.warnings`.
     """
-    values: dict[str, tuple[Any, str]] = {}
+    values = {name: (value, f"default {name}") for name, value in (defaults or {}).items()}
     names, warnings = set(setting_names()), []
     if file is not None:
         values |= _read_file(file)

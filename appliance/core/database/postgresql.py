@@ -105,14 +105,12 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             )
 
     def lock_out_writers(self) -> None:
-        """Keep every write of every process out for as long as this thread keeps its connection; Conflict if a process of an
-        appliance uses the database."""
-        own = self.connection()
-        others = own.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid() "
+        """Keep every write out while this thread keeps its connection; Conflict if a process uses the database."""
+        others = (
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid() "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        ).fetchone()[0]
-        if others or not own.execute(f"SELECT pg_try_advisory_lock({WRITER_LOCK})").fetchone()[0]:
+        )
+        if self.fetch_rows(others, ()) or self.fetch_rows("SELECT pg_try_advisory_lock(?)", (WRITER_LOCK,)) != [(True,)]:
             raise Conflict("a process of the appliance uses the database, perhaps on another machine; stop all of them first")
 
     def statement(self, sql: str) -> str:
