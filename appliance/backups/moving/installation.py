@@ -71,7 +71,10 @@ def move_installation(move: Move, report: Report) -> MoveResult:
                 contents = copy_contents(source, *stores, report)
                 tables, rows = verify_tables(source, database, report)
                 database.finish()
-    return MoveResult(tables, rows, files, contents.count, contents.copied, tuple(contents.damaged), is_resumed)
+    return MoveResult(
+        tables, rows, files, contents=contents.count, copied_contents=contents.copied, damaged=tuple(contents.damaged),
+        is_resumed=is_resumed,
+    )  # fmt: skip
 
 
 def _prepare(move: Move, installation: str) -> tuple[int, tuple[Places, Places]]:

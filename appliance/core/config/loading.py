@@ -220,11 +220,9 @@ def load_config(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Load the settings from `file`, overridden by `GOS_*` variables, overridden by `flags` (keys are `section.name`, as of
-    `defaults`, which replace those of the settings).
+    """Load the settings from `defaults`, `file`, `GOS_*` variables and `flags`; the later override (keys are `section.name`).
 
-    ConfigInvalid names the file or variable, the setting and, for an unknown one, the nearest match.  Unknown variables are
-    ignored, see `Config.warnings`.
+    ConfigInvalid names the file or variable, the setting and its nearest match; unknown variables are in `Config.warnings`.
     """
     values = {name: (value, f"default {name}") for name, value in (defaults or {}).items()}
     names, warnings = set(setting_names()), []
