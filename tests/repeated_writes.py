@@ -17,7 +17,8 @@ from appliance.core.database import writers
 from appliance.core.database.writers import Job
 
 ORIGINAL_RUN = writers.run_in_savepoint
-_SAVEPOINTS = re.compile(r"(ROLLBACK TO |RELEASE )?SAVEPOINT \w+(; )?")  # On PostgreSQL, they are sent with the next statement.
+# On PostgreSQL, they are sent with the next statement.
+_TRANSACTION = re.compile(r"BEGIN; SELECT pg_advisory_xact_lock(_shared)?\(-?\d+\); |(ROLLBACK TO |RELEASE )?SAVEPOINT \w+(; )?")
 _NEW_NAME = re.compile(r"[0-9a-f]{16}")  # of the table of a new collection
 
 differences: list[str] = []  # The functions whose second run was another than the first, for the test that ran them to fail.
@@ -38,7 +39,7 @@ class _Trace:
         self.steps = [*self.statements, f"its end with {error} and {len(job.callbacks)} callbacks"]
 
     def _add(self, event: Any) -> None:
-        if get_ident() == self._thread and (sql := _SAVEPOINTS.sub("", event.sql)) and not sql.startswith("SELECT"):
+        if get_ident() == self._thread and (sql := _TRANSACTION.sub("", event.sql)) and not sql.startswith("SELECT"):
             self.statements.append(_NEW_NAME.sub("…", sql))
 
 
