@@ -74,6 +74,7 @@ def test_where_slots_are_counted_depends_on_the_database(world: World) -> None:
 
 
 @on_server
+@pytest.mark.writes_once(reason="other writes run between the two runs of one")
 def test_two_processes_share_the_slots(
     request_of: Callable[[int], SlotRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_processes_pace_a_day_together(time: Clock) -> None:
 
 
 @on_server
+@pytest.mark.writes_once(reason="other writes run between the two runs of one")
 def test_of_concurrent_attempts_only_the_free_ones_are_admitted(make: Callable[[], Attempts]) -> None:
     processes = [make() for _ in range(8)]
     with ThreadPoolExecutor(len(processes)) as threads:
