@@ -18,6 +18,7 @@ from appliance.core.database.presence import Presence, ServerCount, open_presenc
 from appliance.core.interface import ui_folder
 from appliance.core.pools import API, open_pool
 from appliance.core.queue import TaskQueue
+from appliance.datapool import BLOB_TABLES as IMPORT_BLOB_TABLES
 from appliance.datapool import FileImports
 from appliance.datapool import service as datapool
 from appliance.documents import Uploads
@@ -123,7 +124,7 @@ def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     sealer = open_store(config)
     _set_limits(config)
     places = make_places(config, installation_id(sealer))
-    holders = [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS]
+    holders = [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS, *IMPORT_BLOB_TABLES]
     return Mechanisms(
         sealer=sealer, places=places, blobs=Blobs(places, holders), incoming=incoming_blobs(config.scan, places, holders),
         presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=sandbox,
@@ -173,8 +174,8 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
             servers=servers, rates=RateLimiter(servers), streams=make_streams(config, servers), large_bodies=LargeBodies(),
             starts=make_start_turns(), password_checks=PasswordChecks(open_counts),
         ),
-        processes=parts.processes, integrations=parts.integrations, llm=parts.models, imports=FileImports(mechanisms.formats),
-        blobs=blobs,
+        processes=parts.processes, integrations=parts.integrations, llm=parts.models, blobs=blobs,
+        imports=FileImports(mechanisms.formats, blobs, presence.instance, presence.is_alive),
         governance=GovernanceServices(
             executor=parts.executor, governor=parts.governor, policies=parts.policies,
             invitations=Invitations(config, sealer, parts.email), confirmations=make_confirmations(apps),

@@ -25,7 +25,8 @@ from .authority import authority_upkeep
 
 
 def own_upkeep(services: Services) -> list[PeriodicJob]:
-    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications that it checks."""
+    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications and
+    imports that it runs."""
     deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
     requests, key_traffic = services.webapps.requests, services.monitor.key_traffic
     return [
@@ -38,6 +39,7 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
         PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder
+        PeriodicJob("imports", 2.0, services.imports.runner.resume, rest=Rest(next_due=services.imports.runner.next_due)),
         PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),
     ]
 

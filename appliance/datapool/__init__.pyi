@@ -15,10 +15,12 @@ from .field_suggestions import suggest_fields as suggest_fields
 from .field_types import FIELD_TYPES as FIELD_TYPES
 from .field_types import MAX_SCALE as MAX_SCALE
 from .field_types import normalize_time as normalize_time
-from .file_imports import SAMPLE_ROWS as SAMPLE_ROWS
-from .file_imports import FileImport as FileImport
-from .file_imports import FileImports as FileImports
 from .history import Change as Change
-from .imports import ImportOptions as ImportOptions
+from .importing.file_imports import FileImports as FileImports
+from .importing.inspection import SAMPLE_ROWS as SAMPLE_ROWS
+from .importing.reading import ImportOptions as ImportOptions
+from .importing.records import BLOB_TABLES as BLOB_TABLES
+from .importing.records import FileImport as FileImport
+from .importing.records import delete_expired_imports as delete_expired_imports
 from .service import MAX_COLLECTIONS as MAX_COLLECTIONS
 from .storage import StorageUsage as StorageUsage

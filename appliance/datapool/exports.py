@@ -10,7 +10,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.field_types import FIELD_TYPES, to_text
-from appliance.datapool.imports import FORMULA_PREFIXES
+from appliance.datapool.importing.reading import FORMULA_PREFIXES
 from appliance.datapool.limits import in_force
 from appliance.datapool.queries import Query, find_page
 

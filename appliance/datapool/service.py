@@ -4,7 +4,7 @@ Every function may be called inside an outer `db.write` and then joins it; one t
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from appliance import conditions
@@ -15,14 +15,15 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables, titles
+from appliance.datapool import access_rules, batch, changes, entities, exports, history, queries, tables, titles
 from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.charsets import detect_charset
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
 from appliance.datapool.definition import CollectionDefinition, Findings, from_stored, parse_collection
 from appliance.datapool.entities import ChangeResult, EntitiesChanged
 from appliance.datapool.history import Change
-from appliance.datapool.imports import ImportOptions, ImportReport
+from appliance.datapool.importing import imports
+from appliance.datapool.importing.reading import ImportOptions, ImportReport
 from appliance.datapool.limits import configure, in_force
 from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, parse_query
@@ -343,15 +344,9 @@ def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> 
     return db.write(write, is_shared=True)
 
 
-def import_entities(
-    scope: TenantScope, collection: str, file: BinaryIO, options: ImportOptions,
-    progress: Callable[[ImportReport], None] | None = None,
-) -> ImportReport:  # fmt: skip
-    """Store the rows of a CSV or NDJSON file; the report counts every row and names every error by line and field.
-
-    `progress` is called after each chunk; an exception it raises ends the import and keeps the rows stored so far.
-    """
-    return imports.import_rows(scope, collection, file, options, progress)
+def import_entities(scope: TenantScope, collection: str, file: BinaryIO, options: ImportOptions) -> ImportReport:
+    """Store the rows of a CSV or NDJSON file; the report counts every row and names every error by line and field."""
+    return imports.import_rows(scope, collection, file, options)
 
 
 def export_entities(

@@ -3,6 +3,7 @@
 from appliance.agents import runs
 from appliance.core import clock
 from appliance.core.config import Config
+from appliance.datapool import delete_expired_imports
 from appliance.datapool import service as datapool
 from appliance.documents.sharing import downloads, shares
 from appliance.governance.approvals import expiry as requests_to_people
@@ -24,6 +25,7 @@ def delete_expired(config: Config) -> None:
     now, day = clock.now_ms(), 86_400_000
     keep = config.retention
     idempotency.purge()
+    delete_expired_imports()
     webapp_visits.purge(now)
     email_codes.purge(now)
     invitations.purge(now)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,10 @@ from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import IdempotencyInFlight
 from appliance.core.leases import LeaseLost, OrphanFinder
 from appliance.core.scope import TenantScope
+from appliance.datapool import FileImports, ImportOptions
+from appliance.datapool.importing import records as records_of_imports
+from appliance.datapool.importing.reading import ImportReport
+from appliance.formats import Formats, Settings
 from appliance.integrations import records
 from appliance.integrations.spec import IntegrationSpec
 from appliance.integrations.tokens import TokenStore
@@ -170,6 +175,38 @@ def work_on_publications(folder: Path, url: str) -> Iterator[list[Worker]]:
         yield [PublicationWorker(webapps, open_presence(folder / "workers"), number) for _ in range(3)]
 
 
+class ImportWorker(Worker):
+    table = "file_import"
+
+    def __init__(self, imports: FileImports, presence: Presence, import_id: str) -> None:
+        self.presence, self._runner, self._id = presence, imports.runner, import_id
+
+    def claim(self) -> Any:
+        return db.write(lambda: records_of_imports.start(ACME, self._id, ImportOptions(), self.presence.instance))
+
+    def take_over(self) -> Any:
+        lost = self._runner._orphans.find(clock.now_ms(), 10)
+        return db.write(lambda: records_of_imports.claim(lost[0], self.presence.instance)) if lost else None
+
+    def settle(self, claim: Any, result: int) -> None:
+        db.write(lambda: records_of_imports.finish(claim, "tried", ImportReport(rows=result)))
+
+    def result(self) -> str:
+        return str(records_of_imports.find(ACME, self._id).rows)
+
+
+@contextmanager
+def work_on_imports(folder: Path, url: str) -> Iterator[list[Worker]]:
+    with migrated(url):
+        tenants.create_tenant("acme", "acme")
+        blobs, formats = Blobs(LocalPlaces(folder / "blobs"), ()), Formats(Settings(folder / "formats"))
+        presences = [open_presence(folder / "workers") for _ in range(3)]
+        processes = [FileImports(formats, blobs, each.instance, each.is_alive) for each in presences]
+        file_import = processes[0].begin(ACME, "marks", "a.csv", BytesIO(b"a\n1\n"))
+        yield [ImportWorker(*each, file_import.id) for each in zip(processes, presences, strict=True)]
+        formats.stop()
+
+
 class CallWorker(Worker):
     table = "integration_call"
 
@@ -258,6 +295,7 @@ USERS = {
     "executions": work_on_executions,
     "agent runs": work_on_agent_runs,
     "publications": work_on_publications,
+    "imports": work_on_imports,
     "calls": work_on_calls,
     "tokens": work_on_tokens,
     "certificate orders": work_on_orders,

@@ -1,6 +1,5 @@
 """Pages of a file import: choose a file, map its columns to fields, run a trial, import the rows."""
 
-import copy
 import csv
 import io
 import re
@@ -67,9 +66,7 @@ def _find(visit: Visit, collection: str, import_id: str) -> FileImport:
     return file_import
 
 
-def _import_page(visit: Visit, current: FileImport, problem: ApplianceError | None = None) -> Page:
-    # A copy has one state: the import may end while its page is made, which would show neither its progress nor its report.
-    file_import = copy.copy(current)
+def _import_page(visit: Visit, file_import: FileImport, problem: ApplianceError | None = None) -> Page:
     definition = datapool.get_collection(visit.scope, file_import.collection)
     names = [field["name"] for field in definition["fields"]]
     chosen_fields = file_import.options.fields
@@ -105,8 +102,7 @@ def look_again(visit: Visit, collection: str, import_id: str) -> Answer:
             raise ValidationFailed("choose a delimiter from the list", pointer="/delimiter")
         visit.services.imports.inspect_again(visit.scope, import_id, delimiter, visit.request.field("encoding"))
     except ApplianceError as error:
-        return _import_page(visit, file_import, error)
-    file_import.options = ImportOptions()
+        return _import_page(visit, _find(visit, collection, import_id), error)
     return Redirect(_address(file_import))
 
 
@@ -118,7 +114,7 @@ def try_import(visit: Visit, collection: str, import_id: str) -> Answer:
     try:
         visit.services.imports.start_dry_run(visit.scope, import_id, _options(visit, definition, file_import))
     except ApplianceError as error:
-        return _import_page(visit, file_import, error)
+        return _import_page(visit, _find(visit, collection, import_id), error)
     return Redirect(_address(file_import))
 
 
@@ -164,7 +160,7 @@ def run_import(visit: Visit, collection: str, import_id: str) -> Answer:
     try:
         visit.services.imports.start_import(visit.scope, import_id)
     except ApplianceError as error:
-        return _import_page(visit, file_import, error)
+        return _import_page(visit, _find(visit, collection, import_id), error)
     return Redirect(_address(file_import))
 
 

@@ -188,11 +188,9 @@ def create_collection(visit: Visit) -> Answer:
     except ApplianceError as error:
         return _form_page(visit, None, parse_rows(visit.request.form), visit.request.field("yaml") or None, error, import_id)
     here = f"/console/datapool/{collection['name']}"
-    try:
-        file_import = visit.services.imports.get(visit.scope, import_id)
-    except NotFound:
+    if visit.services.imports.find(visit.scope, import_id) is None:
         return Redirect(here)  # Created without a file, or the import has expired.
-    file_import.collection = collection["name"]
+    visit.services.imports.set_collection(visit.scope, import_id, collection["name"])
     return Redirect(f"{here}/import/{import_id}")
 
 

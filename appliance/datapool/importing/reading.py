@@ -1,28 +1,20 @@
-"""Imports CSV and NDJSON: every row is either stored or reported with its line and field."""
+"""Reads the rows of CSV and NDJSON files for an import, with the errors of each."""
 
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
-from typing import Any, BinaryIO, Literal, NoReturn, TextIO
+from typing import Any, BinaryIO, Literal, NoReturn, TextIO, TypeAlias
 
-from appliance.blobs import quota
-from appliance.core.database import db
-from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
-from appliance.core.scope import TenantScope
+from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.datapool import batch
-from appliance.datapool.batch import Operation
-from appliance.datapool.compiled import CompiledCollection, load
+from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.definition import RESERVED_FIELDS, Findings
-from appliance.datapool.entities import ChangeResult
 from appliance.datapool.field_types import FIELD_TYPES, InvalidValue
 
-CHUNK_ROWS = 500
-MAX_ROWS_AT_ONCE = 20_000
 MAX_ERRORS, MAX_DETAILS = 1_000, 100
 MAX_LINE = 1 << 20
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "'")
@@ -30,6 +22,9 @@ FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "'")
 _DECIMAL_COMMA = re.compile(r"[-+]?(\d{1,3}([.]\d{3})+|\d+)(,\d+)?", re.ASCII)
 
 csv.field_size_limit(MAX_LINE)
+
+Rows: TypeAlias = "Generator[Row, None, None]"
+"""The rows of a file, in its order; closed by who reads them, before the file."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +82,12 @@ class ImportReport:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         self.errors += part.errors[: MAX_ERRORS - len(self.errors)]
 
+    def merged(self, part: "ImportReport") -> "ImportReport":
+        """A copy with the counts and errors of a further part of the file."""
+        both = replace(self, errors=[*self.errors])
+        both.merge(part)
+        return both
+
     def to_error(self) -> ValidationFailed:
         """The error of an import that stored nothing, with details for the first 100 errors (`/lines/<line>/<field>`)."""
         details = [
@@ -109,147 +110,7 @@ class Row:
     problems: tuple[tuple[str | None, str, str], ...] = ()
 
 
-class _Rollback(Exception):
-    """Rolls back an import that must not store anything; with its report."""
-
-    def __init__(self, part: ImportReport) -> None:
-        super().__init__()
-        self.part = part
-
-
-def import_rows(
-    scope: TenantScope, name: str, file: BinaryIO, options: ImportOptions, progress: Callable[[ImportReport], None] | None = None
-) -> ImportReport:
-    """Read `file` and store its rows, 500 per transaction; with `refuse` or for a dry run all in one.
-
-    `progress` is called after each transaction; an exception it raises ends the import and keeps the rows stored so far.
-    """
-    collection = load(scope, name)
-    for field_name in options.key:
-        if field_name not in collection.fields:
-            raise ValidationFailed(
-                Sentence("key: %(part)s is not a field of %(name)s", part=repr(field_name[:60]), name=name), pointer="/key"
-            )
-    if (options.is_single_transaction or options.in_write) and _has_more_lines(file, MAX_ROWS_AT_ONCE):
-        raise PayloadTooLarge(Sentence(
-            "an import in one transaction can have at most %(max_rows_at_once)s lines; split the file, or send it with "
-            "on_error=report and without dry_run and Idempotency-Key",
-            max_rows_at_once=MAX_ROWS_AT_ONCE,
-        ))
-    report = ImportReport()
-    reader = _read_csv if options.format == "csv" else _read_ndjson
-    rows = reader(collection, file, options, report)
-    if options.is_single_transaction:
-        _import_in_one_transaction(scope, name, list(rows), options, report)
-    else:
-        while chunk := list(islice(rows, CHUNK_ROWS)):
-            _import_chunk(scope, name, chunk, options, report)
-            if progress is not None:
-                progress(report)
-    report.errors.sort(key=lambda error: int(error["line"]))
-    return report
-
-
-def _import_chunk(scope: TenantScope, name: str, rows: list[Row], options: ImportOptions, report: ImportReport) -> None:
-    quota.refuse_full(scope)
-
-    def write() -> ImportReport:
-        results, part = _store_rows(load(scope, name), rows, options)
-        if options.dry_run:
-            raise _Rollback(part)
-        batch.announce(scope, results)
-        return part
-
-    _merge_written(write, report)
-
-
-def _merge_written(write: Callable[[], ImportReport], report: ImportReport) -> None:
-    try:
-        report.merge(db.write(write))
-    except _Rollback as rolled_back:
-        report.merge(rolled_back.part)
-        report.stored = False
-
-
-def _has_more_lines(file: BinaryIO, limit: int) -> bool:
-    """Whether the file has more than `most` line ends; rewinds the file."""
-    count = 0
-    while count <= limit and (chunk := file.read(MAX_LINE)):
-        count += chunk.count(b"\n")
-    file.seek(0)
-    return count > limit
-
-
-def _import_in_one_transaction(
-    scope: TenantScope, name: str, rows: list[Row], options: ImportOptions, report: ImportReport
-) -> None:
-    quota.refuse_full(scope)
-
-    def write() -> ImportReport:
-        whole = ImportReport()
-        results: list[ChangeResult] = []
-        with db.savepoint():
-            collection = load(scope, name)
-            for start in range(0, len(rows), CHUNK_ROWS):
-                stored, part = _store_rows(collection, rows[start : start + CHUNK_ROWS], options)
-                results += stored
-                whole.merge(part)
-            if options.dry_run or whole.failed:
-                raise _Rollback(whole)
-        batch.announce(scope, results)
-        return whole
-
-    _merge_written(write, report)
-
-
-def _store_rows(
-    collection: CompiledCollection, rows: list[Row], options: ImportOptions
-) -> tuple[list[ChangeResult], ImportReport]:
-    """Store the valid rows, and report on these and the others."""
-    report = ImportReport()
-    valid: list[tuple[int, Operation]] = []
-    for row in rows:
-        report.rows += 1
-        findings = Findings()
-        operation = _build_operation(collection, row, options, findings)
-        problems = [*row.problems, *((_last_token(d.pointer), d.code, d.message) for d in findings.details)]
-        for problem in problems:
-            report.add_error(row.line, *problem)
-        report.failed += bool(problems)
-        if not problems:
-            valid.append((row.line, operation))
-    stored: list[ChangeResult] = []
-    for (line, _), result in zip(valid, batch.run_each([operation for _, operation in valid]), strict=True):
-        if isinstance(result, ChangeResult):
-            setattr(report, result.event, getattr(report, result.event) + 1)
-            stored.append(result)
-            continue
-        report.failed += 1
-        for detail in result.details or [Detail("", result.code, result.message)]:
-            report.add_error(line, _last_token(detail.pointer), detail.code, detail.message)
-    return stored, report
-
-
-def _build_operation(collection: CompiledCollection, row: Row, options: ImportOptions, findings: Findings) -> Operation:
-    """The row as an operation; a cell that could not be parsed is not reported a second time."""
-    operation = Operation("upsert" if options.key else "create", collection, "", row.values)
-    invalid_fields = {problem[0] for problem in row.problems}
-    if None in invalid_fields:
-        return operation
-    if options.key:
-        operation.stored = collection.parse_changes(row.values, findings, "")
-        operation.key = batch.parse_key(list(options.key), operation, findings)
-    else:
-        operation.stored = collection.parse_new(row.values, findings, "")
-    findings.details = [detail for detail in findings.details if _last_token(detail.pointer) not in invalid_fields]
-    return operation
-
-
-def _last_token(pointer: str) -> str | None:
-    return pointer.rpartition("/")[2] or None
-
-
-def _read_csv(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+def read_csv(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Rows:
     """The rows of a CSV; undecodable bytes become surrogates, so that `_cell_value` can report them with their cell."""
     encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
     text = io.TextIOWrapper(file, encoding, "surrogateescape", newline="")
@@ -351,7 +212,7 @@ def _replace_decimal_comma(cell: str) -> str:
     return cell.replace(".", "").replace(",", ".")
 
 
-def _read_ndjson(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Iterator[Row]:
+def read_ndjson(collection: CompiledCollection, file: BinaryIO, options: ImportOptions, report: ImportReport) -> Rows:
     ignored: set[str] = set()
     for number, raw in enumerate(_iterate_lines(file), 1):
         if raw.strip():
