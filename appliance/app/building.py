@@ -18,7 +18,6 @@ from appliance.core.database.presence import Presence, ServerCount, open_presenc
 from appliance.core.interface import ui_folder
 from appliance.core.pools import API, open_pool
 from appliance.core.queue import TaskQueue
-from appliance.datapool import BLOB_TABLES as IMPORT_BLOB_TABLES
 from appliance.datapool import FileImports
 from appliance.datapool import service as datapool
 from appliance.documents import Uploads
@@ -55,7 +54,6 @@ from appliance.web import (
     make_start_turns,
 )
 from appliance.webapps import WebApps
-from appliance.webapps import service as webapps
 from appliance.webapps.access import Visits
 from appliance.webapps.certificates import Certificates
 from appliance.webapps.domains import service as domains
@@ -66,6 +64,7 @@ from .alerting import AlertDependencies, make_alerts
 from .authority import make_confirmations
 from .parts import (
     authorities,
+    blob_holders,
     make_formats,
     make_integrations,
     make_language_models,
@@ -124,7 +123,7 @@ def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     sealer = open_store(config)
     _set_limits(config)
     places = make_places(config, installation_id(sealer))
-    holders = [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS, *IMPORT_BLOB_TABLES]
+    holders = blob_holders()
     return Mechanisms(
         sealer=sealer, places=places, blobs=Blobs(places, holders), incoming=incoming_blobs(config.scan, places, holders),
         presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=sandbox,

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from functools import partial
 
+from appliance.agents.skills import service as skills
 from appliance.blobs import Blobs, LocalPlaces, Places
 from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
@@ -11,6 +12,8 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import ServerCount
 from appliance.core.errors import Overloaded
+from appliance.datapool import BLOB_TABLES as IMPORT_BLOB_TABLES
+from appliance.documents import service as documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.integrations import Connections, Integrations, TokenStore
@@ -48,6 +51,11 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
     connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
     load, calls = partial(load_registry, folder=config.data / CONNECTORS), Calls(connections, TokenStore(sealer))
     return Integrations(load, sealer, lambda scope, name: tenants.unseal_secret(scope, sealer, name), calls, load_connector)
+
+
+def blob_holders() -> list[str]:
+    """The tables that refer to blobs: what one of them names is not collected."""
+    return [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS, *IMPORT_BLOB_TABLES]
 
 
 def make_streams(config: Config, servers: ServerCount) -> Streams:

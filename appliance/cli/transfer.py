@@ -4,16 +4,14 @@ import argparse
 import sys
 
 from appliance.agents.skills import service as skills
-from appliance.app.parts import make_integrations, make_places, make_webapps
+from appliance.app.parts import blob_holders, make_integrations, make_places, make_webapps
 from appliance.backups import SecretReplacement, tenant_exports, tenant_imports
 from appliance.blobs import Blobs, installation_id
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, InvalidRequest
-from appliance.documents import service as documents
 from appliance.solutions import SolutionServices, read_folder, read_solution, reset_tenant
 from appliance.tenants import service
-from appliance.webapps import service as webapps
 from appliance.webapps.publishing import Publisher
 
 from .backup import passphrase_of
@@ -87,7 +85,7 @@ def run_reset(args: argparse.Namespace) -> int:
 
 def _tools(config: Config, sealer: Sealer) -> SolutionServices:
     """The tools to apply a solution in this process.  WebApp versions with checks are published by the running appliance."""
-    blobs = Blobs(make_places(config, installation_id(sealer)), [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS])
+    blobs = Blobs(make_places(config, installation_id(sealer)), blob_holders())
     apps = make_webapps(config, blobs)
     publishing = Publisher(apps, "cli", lambda _: False)
     publishing.stop()  # the running appliance continues publications started here

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.agents.skills import service as skills
+from appliance.app.parts import blob_holders
 from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock
 from appliance.core.database import db
@@ -17,7 +17,6 @@ from appliance.core.scope import TenantScope
 from appliance.documents import service
 from appliance.documents.service import Changes, DocumentFilter, Documents, NewDocument
 from appliance.tenants import service as tenants
-from appliance.webapps import service as webapps
 
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"
 
@@ -48,7 +47,7 @@ def test_every_table_with_blob_references_is_known_to_the_collector(documents: D
     refer = {table for table, names in columns.items() if {"tenant_id", "sha256"} <= names}
     # These repeat the digest of a revision, describe a content, or announce one; none of them keeps a blob.
     not_holding = {"blob", "document", "document_review", "document_scan", "document_upload"}
-    assert refer - not_holding == set(service.BLOB_TABLES) | set(webapps.BLOB_TABLES) | set(skills.HOLDERS)
+    assert refer - not_holding == set(blob_holders())
 
 
 def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) -> None:
