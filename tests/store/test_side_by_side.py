@@ -284,8 +284,13 @@ def test_a_function_that_passes_over_the_deadlock_runs_again_nevertheless(server
     assert db.rows("SELECT number FROM note") == [(2,), (2,)]
 
 
-def test_a_violated_constraint_is_looked_at_once_more(server: str) -> None:
-    """The row that is in the way may be newer than what the function has seen."""
+def send_note(text: str) -> None:
+    db.send("INSERT INTO note (text) VALUES (?)", (text,))
+
+
+@pytest.mark.parametrize("insert_note", [note, send_note])
+def test_a_violated_constraint_is_looked_at_once_more(server: str, insert_note: Callable[[str], Any]) -> None:
+    """The row that is in the way may be newer than what the function has seen, also if it is sent with the commit."""
     attempts: list[list[str]] = []
 
     def insert() -> str:
@@ -295,13 +300,20 @@ def test_a_violated_constraint_is_looked_at_once_more(server: str) -> None:
         if len(attempts) == 1:
             with psycopg.connect(server) as other:
                 other.execute("INSERT INTO note (text) VALUES ('one')")
-        note("one")
+        insert_note("one")
         return "inserted"
 
+    def insert_again() -> None:
+        db.after_commit(lambda: called.append("after the commit"))
+        db.always_write(lambda: insert_note("in any case"))
+        insert_note("one")
+
+    called: list[str] = []
     assert db.write(insert, is_shared=True) == "found"
     assert attempts == [[], ["one"]]
     with pytest.raises(peewee.IntegrityError):
-        db.write(lambda: note("one"), is_shared=True)
+        db.write(insert_again, is_shared=True)
+    assert (called, texts()) == ([], ["in any case", "one"])
 
 
 def test_a_lost_connection_repeats_the_function(server: str, cluster: Cluster) -> None:

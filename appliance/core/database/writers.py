@@ -201,10 +201,21 @@ class Writers:
                     raise batch[0].error
                 self._db.roll_back()
             else:
-                self._db.commit_write(batch[0].followed)
+                self._commit_changes(batch)
         except BaseException:
             self._db.roll_back()
             raise
+
+    def _commit_changes(self, batch: list[Job]) -> None:
+        """Commit; the last changes of a single job are only sent now, so what they violate is its error like any other."""
+        try:
+            self._db.commit_write(batch[0].followed)
+        except peewee.IntegrityError as error:
+            if len(batch) > 1:
+                raise
+            self._db.roll_back()
+            batch[0].error = error
+            batch[0].callbacks.clear()
 
     def _answer(self, batch: list[Job]) -> None:
         for job in batch:
