@@ -6,6 +6,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import Any
 
+import peewee
+
 from appliance.core import clock, logs
 from appliance.core.config import Config
 from appliance.core.database import db
@@ -138,7 +140,8 @@ class Runner:
                 self._loop(job)
             except LeaseLost:
                 log.warning("lost the claim; another worker has it")
-            except (StorageFull, Overloaded, NotFound) as error:  # from the runner's own writes; those of a step are the step's
+            except (StorageFull, Overloaded, NotFound, peewee.OperationalError) as error:
+                # From the runner's own reads and writes: the disk is full, or the database gone or its connection lost.
                 if claim.deferred is not None and not claim.deferred.is_durable:
                     raise
                 db.log_failure(log, error, "the execution is interrupted; it resumes when its lease has expired")

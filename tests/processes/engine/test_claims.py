@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import peewee
 import pytest
 
 from appliance.core.database import db
@@ -56,8 +57,12 @@ def test_an_execution_that_never_gets_anywhere_is_given_up(idle_world: World) ->
     assert (row.status, row.error["code"], row.failure_class) == ("failed", "poisoned", "system")
 
 
-def test_executions_interrupted_by_a_missing_database_continue_later(idle_world: World) -> None:
-    """A server that is restarted, or has no room for a further connection, is no failure of what was accepted."""
+@pytest.mark.parametrize("error", [
+    Overloaded("the database server does not respond; try again in a moment"),
+    peewee.OperationalError("server closed the connection unexpectedly"),
+])  # fmt: skip
+def test_executions_interrupted_by_a_missing_database_continue_later(idle_world: World, error: Exception) -> None:
+    """A server that is restarted, has no room for a further connection, or ends one, is no failure of what was accepted."""
     world = idle_world
     execution = world.start(world.publish([rule("a", "= 1")]), soon=False)
     claim = world.runner.claim("acme", execution)
@@ -65,7 +70,7 @@ def test_executions_interrupted_by_a_missing_database_continue_later(idle_world:
 
     def go_away(event: Any) -> None:
         if "draft_digest" in event.sql:
-            raise Overloaded("the database server does not respond; try again in a moment")
+            raise error
 
     hooks = db.database.obj.query_hooks
     hooks.append(go_away)
