@@ -36,13 +36,19 @@ def test_changes_that_need_no_answer_cost_no_round_trip(server: str) -> None:
         send_note("last")
         return before
 
+    def change_without_parameters() -> None:
+        db.send("INSERT INTO note VALUES ('no parameters')")
+        with suppress(ValueError), db.savepoint():
+            raise ValueError
+
     hook.append(lambda event: sent.append(event.sql))
     try:
         assert db.write(change, is_shared=True) == ["first", "second, 100 %"]
     finally:
         hook.clear()
     assert len(sent) == 4, sent  # the query, the row in the savepoint, its end, and the commit
-    assert committed() == ["first", "last", "second, 100 %"]
+    db.write(change_without_parameters, is_shared=True)
+    assert committed() == ["first", "last", "no parameters", "second, 100 %"]
 
 
 @on_server

@@ -12,12 +12,12 @@ class Unsent(threading.local):
 
     def __init__(self) -> None:
         self._names = itertools.count(1)
-        self._statements: list[tuple[str, tuple[Any, ...]]] = []
+        self._statements: list[tuple[str, tuple[Any, ...] | None]] = []  # Only changes have parameters, even if none.
         self.changes = 0
 
     def begin(self, statement: str) -> None:
         """Add the statement that begins the transaction."""
-        self._statements.append((statement, ()))
+        self._statements.append((statement, None))
 
     def add(self, statement: str, params: tuple[Any, ...]) -> None:
         """Add a change."""
@@ -27,25 +27,25 @@ class Unsent(threading.local):
     def set(self) -> str:
         """Set a savepoint, and return its name."""
         name = f"sp_{next(self._names)}"
-        self._statements.append((f"SAVEPOINT {name}", ()))
+        self._statements.append((f"SAVEPOINT {name}", None))
         return name
 
     def release(self, name: str) -> None:
         """Release a savepoint; one that has not been sent is not needed any more."""
-        begin = (f"SAVEPOINT {name}", ())
+        begin = (f"SAVEPOINT {name}", None)
         if begin in self._statements:
             self._statements.remove(begin)
         else:
-            self._statements.append((f"RELEASE SAVEPOINT {name}", ()))
+            self._statements.append((f"RELEASE SAVEPOINT {name}", None))
 
     def undo(self, name: str) -> str | None:
         """The statement that rolls back to the savepoint; None when nothing was sent since."""
-        begin = (f"SAVEPOINT {name}", ())
+        begin = (f"SAVEPOINT {name}", None)
         if begin not in self._statements:
             self.forget()  # Later savepoints are nested in this one and end with it.
             return f"ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}"
         del self._statements[self._statements.index(begin) :]
-        self.changes = sum(1 for _, params in self._statements if params)
+        self.changes = sum(params is not None for _, params in self._statements)
         return None
 
     def text(self) -> str:
@@ -54,7 +54,7 @@ class Unsent(threading.local):
 
     def params(self) -> tuple[Any, ...]:
         """The parameters of the statements."""
-        return tuple(value for _, params in self._statements for value in params) if self.changes else ()
+        return tuple(value for _, params in self._statements for value in params or ()) if self.changes else ()
 
     def forget(self) -> None:
         """Discard the statements, because they have been sent or the transaction has ended."""
