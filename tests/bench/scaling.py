@@ -1,9 +1,10 @@
-"""Executions and entity writes of one and two `gos serve` on one PostgreSQL, also with a database that is 3 ms away.
+"""Executions and entity writes of one and two `gos serve` on one PostgreSQL, also with a database that is 3 and 10 ms away.
 
     python -m tests.bench.scaling
 
 The distance is made by `tests.store.proxy`, which holds back what is sent to the server.  All load comes from the same
-machine, so without the distance two processes share the processors that one had.
+machine, so without the distance two processes share the processors that one had: what they do more is limited by how busy the
+processors are already.
 """
 
 import json
@@ -26,7 +27,7 @@ from .executions import COLLECTION, execute, headers_of, publish, running_server
 from .figures import Row, Section, show
 from .http_load import Load, run_load, to_request
 
-SECONDS, CLIENTS, DISTANCE_MS, ENTITIES = 6.0, 16, 3.0, 64
+SECONDS, CLIENTS, DISTANCES_MS, ENTITIES = 6.0, 16, (3.0, 10.0), 64
 LOCKS = "SELECT count(*) FILTER (WHERE NOT granted) > 0 FROM pg_locks WHERE locktype = 'advisory'"
 
 
@@ -45,8 +46,11 @@ CASES = (
     Case("SQLite, one process", 1, is_sqlite=True),
     Case("one process", 1),
     Case("two processes", 2),
-    Case(f"{DISTANCE_MS:.0f} ms away, 2 writers, one process", 1, DISTANCE_MS, 2),
-    Case(f"{DISTANCE_MS:.0f} ms away, 2 writers, two processes", 2, DISTANCE_MS, 2),
+    *(
+        Case(f"{distance_ms:.0f} ms away, 2 writers, {name}", processes, distance_ms, 2)
+        for distance_ms in DISTANCES_MS
+        for name, processes in (("one process", 1), ("two processes", 2))
+    ),
 )
 
 
@@ -70,6 +74,12 @@ def measure_locks(url: str, ended: Event) -> float:
     return 100 * sum(waiting for (waiting,) in samples) / max(1, len(samples))
 
 
+def read_idle() -> tuple[int, int]:
+    """The time that all processors of this machine have been idle, and all their time, in ticks; see proc_stat(5)."""
+    ticks = [int(each) for each in Path("/proc/stat").read_text("ascii").split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
 class Bench:
     """The running processes of a case, and their load."""
 
@@ -77,18 +87,20 @@ class Bench:
         self._ports, self._headers, self._watched = ports, headers, watched
 
     def measure(self, name: str, requests: Sequence[bytes], status: int = 200) -> Row:
-        """The load of all clients, in equal parts on each process."""
-        share = CLIENTS // len(self._ports)
+        """The load of all clients, in equal parts on each process; several requests are divided among the processes."""
+        processes = len(self._ports)
 
-        def load(port: int) -> Load:
-            return run_load(port, requests, share, SECONDS, status)
+        def load(index: int) -> Load:
+            return run_load(self._ports[index], requests[index::processes] or requests, CLIENTS // processes, SECONDS, status)
 
-        ended = Event()
-        with ThreadPoolExecutor(len(self._ports) + 1) as threads:
+        ended, idle = Event(), read_idle()
+        with ThreadPoolExecutor(processes + 1) as threads:
             locks = threads.submit(measure_locks, self._watched, ended) if self._watched else None
-            loads = list(threads.map(load, self._ports))
+            loads = list(threads.map(load, range(processes)))
             ended.set()
+        spent, passed = (after - before for before, after in zip(idle, read_idle(), strict=True))
         figures = {"per second": sum(each.requests / each.seconds for each in loads), "p50 ms": max(each.p50 for each in loads)}
+        figures["processors busy, %"] = 100 - 100 * spent / passed
         return Row(name, figures | ({"samples with a wait for the lock, %": locks.result()} if locks else {}))
 
     def run(self, case: str) -> Iterator[Row]:
