@@ -80,7 +80,7 @@ class Summary:
     @property
     def failures(self) -> int:
         """Everything that neither succeeded nor ended intentionally."""
-        return sum(count for result, count in self.by_result.items() if result not in _NO_FAILURES)
+        return sum([tally.count_of(row) for row in self.rows if _result_of(row) not in _NO_FAILURES])
 
     @property
     def mean_ms(self) -> float | None:
@@ -182,12 +182,14 @@ def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
 
 def _read_names(scope: TenantScope, kind: CounterKind, period: tuple[int, int], most: int) -> dict[str, Summary]:
     counts: dict[str, int] = defaultdict(int)
-    pieces = list(rollup.pieces(scope, kind, *period, DAY)) if most else []
-    for piece in pieces:
-        for name, count in rollup.count_names(scope, kind, piece):
+    pieces = []  # those with names
+    for piece in rollup.pieces(scope, kind, *period, DAY) if most else ():
+        if found := rollup.count_names(scope, kind, piece):
+            pieces.append(piece)
+        for name, count in found:
             counts[name] += count
     names = {name: Summary() for name in sorted(counts, key=lambda name: (-counts[name], name))[:most]}
-    for piece in pieces if names else ():
+    for piece in pieces:
         for row in rollup.read_names(scope, kind, piece, list(names)):
             names[row[0]].rows.append(row)
     return names
