@@ -34,11 +34,13 @@ import httpx
 import psycopg
 
 from appliance.connectors.testing import free_port
+from tests.forking import Forked
 from tests.readiness import wait_ready
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.proxy import Proxy, running_proxy
 
-from .harness import ROOT, TRUST, prepare_store
+from .harness import TRUST, prepare_store
+from .launcher import launch
 from .observing import LOCKS, LOOK_SECONDS, Observer
 
 
@@ -123,8 +125,8 @@ class Restarts:
         settings = {"server": {"port": self.ports[0]}, "logs": {"level": "warning"}, "storage": storage}
         folder.joinpath("config.yaml").write_text(json.dumps(settings))
         self.key = prepare_store(folder)
-        self._log = (folder / "appliance.log").open("ab")
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.log = folder / "appliance.log"
+        self._processes: dict[str, Forked] = {}
         self._accepted: dict[str, float] = {}
         self._killed: list[float] = []
 
@@ -136,10 +138,8 @@ class Restarts:
         self._wait_ready()
 
     def _spawn(self, name: str) -> None:
-        line = [sys.executable, "-m", "appliance", "--data", str(self.folder)]
-        line += ["serve", "--port", str(self.ports[int(name[-1])])] if name.startswith("serve") else ["worker"]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("GOS_")}
-        self._processes[name] = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)
+        line = ["serve", "--port", str(self.ports[int(name[-1])])] if name.startswith("serve") else ["worker"]
+        self._processes[name] = Forked(launch, "none", ["--data", str(self.folder), *line], log=self.log)
 
     def _wait_ready(self) -> None:
         """Return when every server answers and every process holds its lock; whoever ended meanwhile is an error with the log."""
@@ -147,7 +147,7 @@ class Restarts:
 
             def has_all_locks() -> bool:
                 if ended := [name for name, process in self._processes.items() if process.poll() is not None]:
-                    raise AssertionError(f"{ended} ended: {(self.folder / 'appliance.log').read_text()[-3000:]}")
+                    raise AssertionError(f"{ended} ended: {self.log.read_text()[-3000:]}")
                 return len(server.execute(LOCKS).fetchall()) >= SERVERS + WORKERS
 
             wait_ready(*self.ports, check=has_all_locks)
@@ -180,7 +180,6 @@ class Restarts:
             process.terminate()
         for process in self._processes.values():
             process.wait(60)
-        self._log.close()
 
     # -- the work
 
