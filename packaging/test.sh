@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests on a fresh machine, browser included.
 #   bash packaging/test.sh                      lint, types, layers, the tests; of the long matrices a part (CONTRIBUTING.md)
-#   bash packaging/test.sh --all                the same with the matrices whole; chaos and soak have commands of their own
+#   bash packaging/test.sh --all                the same with the matrices whole, and the journeys on two servers; chaos and soak have commands of their own
 #   bash packaging/test.sh --bench              no test: measures, and writes docs/performance.md; takes the arguments of tests.bench
 #   bash packaging/test.sh tests/core -k ids    arguments go to pytest, which then runs in one process; lint, types and layers are left out
 set -euo pipefail
@@ -62,6 +62,8 @@ alone ensure_suites
 .venv/bin/python -m tests.screenshots.axe || fail "axe-core could not be fetched; is the network reachable?"
 .venv/bin/python -m tests.integrations.github_document || fail "the document of a test could not be fetched; is the network reachable?"
 
+whole=no
+[ "$*" != --all ] || whole=yes
 color=()
 [ -n "$bold" ] || { export NO_COLOR=1; color=(--color=no); }
 if [ "$*" = "" ] || [ "$*" = --all ]; then
@@ -72,6 +74,7 @@ if [ "$*" = "" ] || [ "$*" = --all ]; then
     set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"
 fi
 check "pytest" .venv/bin/pytest "${color[@]}" "$@"
+[ "$whole" = no ] || check "journeys on two servers" .venv/bin/pytest "${color[@]}" --spread tests/journeys
 
 step "Summary"
 printf '%s\n' "${results[@]}"

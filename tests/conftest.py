@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from tests.repeated_writes import check_repeatable, repeat_writes, unrepeated
 from tests.spreading import LONG, Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.opening import migrated
+from tests.store.spread import SpreadAppliance, start_spread
 from tests.syncing import sync_never
 from tests.trusting import trust_once
 from tests.webapps.name_server import NameServer, running_name_server
 
 _live: list[Running] = []
+_spread = pytest.StashKey[list[SpreadAppliance]]()
 
 hash_cheaply()
 seal_cheaply()
@@ -55,18 +57,31 @@ def pytest_collection_finish() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the long matrices completely (CONTRIBUTING.md)")
     parser.addoption("--server", action="store_true", help="run the live appliance of the tests on PostgreSQL")
+    parser.addoption("--spread", action="store_true", help="the same, of two servers and a worker; connections go to either server")
     parser.addoption("--seed", help="selects the part of the matrices that a run without --all tests (default: the commit)")
     parser.addoption("--repeat-writes", action="store_true", help="run each function of db.write twice (docs/testing.md)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_spread] = []
     config.option.seed = config.option.seed or matrices.commit()  # the processes of a run get it from the first
     if config.option.repeat_writes:
         repeat_writes()
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return "matrices: whole" if config.option.all else f"matrices: sampled with --seed {config.option.seed}; --all runs them whole"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    seed = config.option.seed
+    lines = ["matrices: whole" if config.option.all else f"matrices: sampled with --seed {seed}; --all runs them whole"]
+    return [*lines, f"servers: two and a worker; connections are spread with --seed {seed}"] if config.option.spread else lines
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With `--spread`, a failure says which connections went where and what the processes logged."""
+    report = yield
+    if report.failed:
+        report.sections += [("servers", f"--seed {item.config.option.seed}\n{each}") for each in item.config.stash[_spread]]
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -112,16 +127,30 @@ def name_server() -> Iterator[NameServer]:
 
 
 @pytest.fixture(scope="session")
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, name_server: NameServer) -> Iterator[Running]:
+def start_appliance(request: pytest.FixtureRequest) -> Callable[..., Running]:
+    """Starts an appliance with a data folder and settings: one process, or those of `--spread`."""
+    option = request.config.option
+
+    def begin(folder: Path, **settings: Any) -> Running:
+        database = request.getfixturevalue("cluster").make_database() if option.server or option.spread else ""
+        if not option.spread:
+            return start(make_config(folder, storage__database=database, **settings))
+        spread = start_spread(folder, database, option.seed, **settings)
+        request.config.stash[_spread].append(spread)
+        return spread
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def running(
+    start_appliance: Callable[..., Running], tmp_path_factory: pytest.TempPathFactory, name_server: NameServer
+) -> Iterator[Running]:
     """A live appliance; each test uses its own processes, collections and labels."""
-    dns = [name_server.address]
-    database = request.getfixturevalue("cluster").make_database() if request.config.option.server else ""
-    live = start(
-        make_config(
-            tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000,
-            domains__resolvers=dns, storage__database=database, approvals__email_integration="mail", approvals__letter_seconds=0,
-            console__administrators=["owner@acme.test", "ada@northgate.test", "nobody-yet@northgate.test"],
-        )
+    live = start_appliance(
+        tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000,
+        domains__resolvers=[name_server.address], approvals__email_integration="mail", approvals__letter_seconds=0,
+        console__administrators=["owner@acme.test", "ada@northgate.test", "nobody-yet@northgate.test"],
     )  # fmt: skip
     _live.append(live)
     live.tenant("acme")

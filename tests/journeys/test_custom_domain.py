@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 
 from appliance.cli import main
 from appliance.testing.pages import launch
-from appliance.testing.running import Running, make_config, start
+from appliance.testing.running import Running
 from appliance.webapps.certificates import ca_certificate
 from tests.sites.live_server import await_that
 
@@ -24,8 +24,8 @@ Deploy = Callable[..., int]
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = start(make_config(tmp_path_factory.mktemp("domains"), server__tls="internal"))
+def live(start_appliance: Callable[..., Running], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    running = start_appliance(tmp_path_factory.mktemp("domains"), server__tls="internal")
     for tenant in ("journey", "other"):
         running.tenant(tenant)
     running.user("owner@journey.test", "correct horse battery", "journey")

@@ -1,6 +1,6 @@
 """A WebApp of several files as a builder deploys it and its visitors see it, in Chromium."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from appliance.cli import main
 from appliance.core.config import Config
 from appliance.testing.pages import PageMonitor
-from appliance.testing.running import Running, make_config, start
+from appliance.testing.running import Running
 
 pytestmark = pytest.mark.browser
 STYLE = "body { color: rgb(1, 2, 3) }"
@@ -39,8 +39,8 @@ def build(folder: Path, version: str, mark: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    running = start(make_config(tmp_path_factory.mktemp("webapp")))
+def live(start_appliance: Callable[..., Running], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    running = start_appliance(tmp_path_factory.mktemp("webapp"))
     running.tenant("journey")
     yield running
     running.stop()
