@@ -238,6 +238,10 @@ class Overloaded(ApplianceError):
     code, status = "overloaded", 503
 
 
+class OutcomeUnknown(ApplianceError):
+    code, status = "outcome_unknown", 503
+
+
 class Draining(ApplianceError):
     code, status = "draining", 503
 

@@ -1,7 +1,6 @@
 """Handles tools/list and tools/call; a request to a person opens a page in clients that support it."""
 
 import json
-import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -27,16 +26,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from appliance.agents.tools import Caller, PendingResult, Tool, Toolbox
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.tenants import AdmissionSlot, Streams
-from appliance.web import in_thread, log_as, slot_of
+from appliance.web import as_coded, in_thread, log_as, slot_of
 
 from .admission import ADMITTED
 from .waiting import wait_for
 
-log = logging.getLogger(__name__)
 ASK, LOOK = "request_human_input", "get_human_input"
 LOOK_SECONDS = 20
 """How long a client that has opened the page waits for a decision before it receives the status `pending`."""
-_INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
 Context = ServerRequestContext[Any, Any]
 
 
@@ -72,9 +69,8 @@ class ToolHandlers:
             result = await self._run(ctx, params.name, params.arguments or {})
         except ApplianceError as error:
             return error_result(error, caller.scope.request_id)
-        except Exception:
-            log.exception("the tool %s failed", params.name)
-            return error_result(ApplianceError(_INTERNAL), caller.scope.request_id)
+        except Exception as error:  # noqa: BLE001  logged by as_coded
+            return error_result(as_coded(error, f"the tool {params.name} failed"), caller.scope.request_id)
         if params.name == ASK and result.get("status") == "pending" and can_open_pages(ctx):
             page = ElicitRequestURLParams(message=str(result.get("summary") or "A person is asked"), url=result["review_url"])
             return InputRequiredResult(input_requests={"review": ElicitRequest(params=page)}, request_state=result["request_id"])

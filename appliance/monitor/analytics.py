@@ -184,9 +184,9 @@ def _read_names(scope: TenantScope, kind: CounterKind, period: tuple[int, int], 
     counts: dict[str, int] = defaultdict(int)
     pieces = []  # those with names
     for piece in rollup.pieces(scope, kind, *period, DAY) if most else ():
-        if found := rollup.count_names(scope, kind, piece):
+        if numbers := rollup.count_names(scope, kind, piece):
             pieces.append(piece)
-        for name, count in found:
+        for name, count in numbers:
             counts[name] += count
     names = {name: Summary() for name in sorted(counts, key=lambda name: (-counts[name], name))[:most]}
     for piece in pieces:

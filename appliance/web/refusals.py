@@ -4,22 +4,28 @@ import json
 import logging
 from typing import Any
 
+from appliance.core.database.losses import ConnectionLost
 from appliance.core.errors import ApplianceError, http_status
+from appliance.core.texts import mark_error
 
 from .asgi import Send
 from .responses import Response
 
 log = logging.getLogger(__name__)
 
-INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
+INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
 PROBLEM = "application/problem+json"
 
 
-def as_coded(error: BaseException) -> ApplianceError:
-    """The error itself; an exception without a code is logged in full and becomes `internal`."""
+def as_coded(error: BaseException, message: str = "unhandled error") -> ApplianceError:
+    """The error itself, if it has a code.  A lost connection to the database is logged in a line, any other exception in full: it
+    becomes `internal`."""
     if isinstance(error, ApplianceError):
         return error
-    log.error("unhandled error", exc_info=error)
+    if isinstance(error, ConnectionLost):
+        log.warning("%s: %s", message, error)
+        return error.coded()
+    log.error("%s", message, exc_info=error)
     return ApplianceError(INTERNAL)
 
 

@@ -256,10 +256,14 @@ class Restarts:
                     self._accepted[str(answer.json()["data"]["execution_id"])] = time.monotonic()
                     return
                 if answer.status_code not in (409, 503):
-                    raise AssertionError(answer.text)
+                    raise AssertionError(answer.text + self._log_of(answer.headers.get("X-Request-Id", "?")))
             except httpx.TransportError:
                 server = (server + 1) % SERVERS  # as whoever balances the load would
             stopped.wait(0.05)
+
+    def _log_of(self, request_id: str) -> str:
+        """What the appliance logged about a request."""
+        return "".join(f"\n{line}" for line in self.log.read_text().splitlines() if request_id in line)
 
     def _wait_settled(self, observer: Observer, last: float) -> None:
         while observer.now() - last < PATIENCE_SECONDS:

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from appliance.core.database import db
+from appliance.core.database.losses import ConnectionLost
 from appliance.core.database.unsent import MOST_CHANGES
 from tests.store.conftest import on_server
 from tests.store.test_writer import committed, note, shared_commit
@@ -49,6 +50,24 @@ def test_changes_that_need_no_answer_cost_no_round_trip(server: str) -> None:
     assert len(sent) == 4, sent  # the query, the row in the savepoint, its end, and the commit
     db.write(change_without_parameters, is_shared=True)
     assert committed() == ["first", "last", "no parameters", "second, 100 %"]
+
+
+@on_server
+@pytest.mark.writes_once(reason="ends its own connection")
+def test_a_connection_lost_during_a_commit_leaves_the_outcome_unknown(server: str) -> None:
+    with pytest.raises(ConnectionLost) as lost:
+        db.write(lambda: db.send("SELECT pg_terminate_backend(pg_backend_pid())"), is_shared=True)
+    assert lost.value.coded().code == "outcome_unknown"
+    db.write(lambda: note("on a new connection"))
+    assert committed() == ["on a new connection"]
+
+
+@on_server
+def test_a_connection_lost_in_a_snapshot_is_a_read_to_repeat(server: str) -> None:
+    with pytest.raises(ConnectionLost) as lost, db.snapshot():
+        db.rows("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert lost.value.coded().code == "overloaded"
+    assert committed() == []
 
 
 @on_server

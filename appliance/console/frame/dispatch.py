@@ -32,6 +32,7 @@ from appliance.web import (
     Request,
     Response,
     Services,
+    as_coded,
     encode_event,
     in_thread,
     is_own_page,
@@ -66,7 +67,6 @@ MAX_FIELDS, MOST_PARTS, MOST_FILES, TEXT_BYTES = 5000, 1000, 50, 1 << 20  # of a
 POLL_SECONDS = 0.5
 TIMING = "Server-Timing"
 CACHE_FOREVER = "private, max-age=86400, immutable"
-INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
 FOREIGN_FORM = mark_error("this form was sent from another site or by a program; open the page here and submit it again")
 NO_PAGE = mark_error("this page does not exist; use the menu to find what you need")
 TITLES = {
@@ -242,9 +242,8 @@ class Dispatcher:
             return self._send(answer, request, visit)
         except ApplianceError as error:
             return self._send(_problem_page(error), request, visit)
-        except Exception:
-            log.exception("unhandled error in the console")
-            return self._send(_problem_page(ApplianceError(INTERNAL)), request, visit)
+        except Exception as error:  # noqa: BLE001  logged by as_coded
+            return self._send(_problem_page(as_coded(error)), request, visit)
 
     def _send(self, answer: "Now", request: ConsoleRequest, visit: Visit | None) -> Response:
         response = self._response(answer, request, visit)

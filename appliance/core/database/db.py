@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import peewee
 
-from appliance.core.errors import ConfigInvalid, StorageFull, UnscopedQuery
+from appliance.core.errors import ConfigInvalid, Overloaded, StorageFull, UnscopedQuery
 from appliance.core.sentences import Sentence
 
 from . import caches
@@ -125,9 +125,12 @@ def _try_write(size: int) -> None:
 
 
 def log_failure(logger: logging.Logger, error: Exception, message: str, *args: Any) -> None:
-    """Log a failure that will be retried, with its traceback.  A full disk is logged in one line, and once only."""
+    """Log a failure that will be retried, with its traceback.  A server that does not respond is logged in one line; so is a full
+    disk, and once only."""
     if isinstance(error, StorageFull):
         logger.log(logging.DEBUG if is_full() else logging.WARNING, "%s: %s", message % args, error.message)
+    elif isinstance(error, Overloaded):
+        logger.warning("%s: %s", message % args, error.message)
     else:
         logger.error(message, *args, exc_info=error)
 

@@ -17,6 +17,7 @@ from appliance.core.errors import ConfigInvalid, Conflict, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
 from .advisory_locks import WRITER_LOCK, lock_statement
+from .losses import ConnectionLost
 from .read_pool import ReadPool
 from .sqlite import TIMEOUT_MESSAGE
 from .unsent import MOST_CHANGES, Unsent
@@ -165,8 +166,14 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Inside the block, this thread reads one state of the database; nested blocks read that of the outermost one."""
-        with self.keep_connection(), self.atomic("REPEATABLE READ"):
-            yield
+        with self.keep_connection():
+            try:
+                with self.atomic("REPEATABLE READ"):
+                    yield
+            except peewee.OperationalError as error:
+                if self._state.conn.closed:  # The rollback failed, too.
+                    raise ConnectionLost(error) from error
+                raise
 
     def fetch_rows(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Run a query, whose parameters are `?`, and return its rows."""
@@ -205,6 +212,8 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 self._unsent.forget()
             if isinstance(error, peewee.OperationalError):
                 self._write.can_repeat = isinstance(error.orig, _CONFLICTS) or self._state.conn.closed
+                if self._state.conn.closed:
+                    raise ConnectionLost(error) from error
             raise
         if unsent:
             self._unsent.forget()
@@ -258,9 +267,9 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         inserts = [convert_placeholders(sql) for _, sql, _ in followed]
         try:
             self.execute_sql("; ".join([*locks, *inserts, "COMMIT"]), tuple(value for *_, params in followed for value in params))
-        except peewee.OperationalError as error:
-            self._write.can_repeat = isinstance(error.orig, _CONFLICTS)  # After a lost connection, nobody knows.
-            raise
+        except ConnectionLost as error:
+            self._write.can_repeat = False
+            raise ConnectionLost(error, is_committing=True) from error
 
     def send(self, sql: str, params: tuple[Any, ...]) -> None:
         """Change rows with the next statement of this write, or with its commit."""

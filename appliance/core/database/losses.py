@@ -1,0 +1,22 @@
+"""The connection to the database server is lost while a statement runs."""
+
+import peewee
+
+from appliance.core.errors import ApplianceError, OutcomeUnknown, Overloaded
+
+
+class ConnectionLost(peewee.OperationalError):  # type: ignore[misc]  # peewee carries no types
+    """The changes of the transaction are undone, unless it `is_committing`: then nobody knows whether they are."""
+
+    def __init__(self, error: Exception, *, is_committing: bool = False) -> None:
+        super().__init__(str(error))
+        self.is_committing = is_committing
+
+    def coded(self) -> ApplianceError:
+        """The error for whoever asked."""
+        if self.is_committing:
+            return OutcomeUnknown(
+                "the connection to the database was lost while a change was stored, and it is not known whether it was: look, "
+                "or repeat the request with the same Idempotency-Key"
+            )
+        return Overloaded("the connection to the database was lost; try again in a moment")
