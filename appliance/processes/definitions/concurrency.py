@@ -98,12 +98,15 @@ def load_rules(scope: TenantScope, process_id: str, version: int) -> EntryRules:
         "SELECT draft_digest FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?",
         (scope.tenant_id, process_id, version),
     )
-    return _load_rules(scope.tenant_id, process_id, version, rows[0][0]) if rows else EntryRules()
+    return rules_of(scope.tenant_id, process_id, version, rows[0][0]) if rows else EntryRules()
 
 
 @lru_cache(maxsize=1024)
-def _load_rules(tenant_id: str, process_id: str, version: int, digest: str) -> EntryRules:
-    """Cached by the digest too: a process may be deleted and created again under the same id."""
+def rules_of(tenant_id: str, process_id: str, version: int, digest: str) -> EntryRules:
+    """The rules of a stored version whose draft has this digest.
+
+    Cached by the digest too: a process may be deleted and created again under the same id.
+    """
     ((text,),) = db.rows(
         "SELECT definition FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ? AND draft_digest = ?",
         (tenant_id, process_id, version, digest),

@@ -13,7 +13,7 @@ from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import tally
-from appliance.processes.definitions.concurrency import EntryRules, Slot, load_rules, slot_of
+from appliance.processes.definitions.concurrency import EntryRules, Slot, load_rules, rules_of, slot_of
 from appliance.processes.engine import completion
 from appliance.processes.engine.failures import make_error
 from appliance.processes.executions.pausing import PAUSED, is_paused
@@ -90,8 +90,13 @@ def admit_at_once(scope: TenantScope, process_id: str, version: int, request: Ad
 
     Reads only, so that it may be called outside a write.
     """
-    rules = load_rules(scope, process_id, version)
-    if rules.concurrency is not None or is_paused(scope, process_id):
+    rows = db.rows(
+        "SELECT v.draft_digest FROM process_version v JOIN process p ON p.tenant_id = v.tenant_id AND p.id = v.process_id "
+        "WHERE v.tenant_id = ? AND v.process_id = ? AND v.version = ? AND p.paused_at IS NULL",
+        (scope.tenant_id, process_id, version),
+    )
+    rules = rules_of(scope.tenant_id, process_id, version, rows[0][0]) if rows else None
+    if rules is None or rules.concurrency is not None:
         return None
     return Admission(now, False, expires_at=_expiry_of(request, rules, now))
 
