@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from appliance.tenants.sign_in import EmailCodes
+from appliance.tenants.sign_in import EmailCodes, open_counts
 from appliance.web import App, Services
 
 from .cdn.cdn import Cdn
@@ -23,7 +23,7 @@ from .webapps.webapps import WebAppSites
 def build_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:
     """The application by kind of host: WebApps with their gate, previews, and the CDN."""
     sender = Sender(services.blobs, services.threads)
-    codes = EmailCodes(services.sealer)
+    codes = EmailCodes(services.sealer, open_counts)
     emails = CodeEmails(codes, services.governance.executor, services.languages)
     share_gate = ShareGate(services.documents.shares, services.limits.password_checks, codes, emails)
     shares = ShareSite(services.documents.shares, share_gate, sender, SharePages(templates, services.languages))

@@ -1,5 +1,7 @@
 """E-mail codes: valid once, for one target and browser, without revealing which addresses are allowed."""
 
+from collections.abc import Callable
+
 import pytest
 
 from appliance.core import clock
@@ -7,9 +9,10 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import RateLimited, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants.sign_in import email_codes
+from appliance.tenants.sign_in import email_codes, open_counts
 from appliance.tenants.sign_in.email_addresses import MAX_LISTED, is_listed, parse_email, validate_allowlist
 from appliance.tenants.sign_in.email_codes import CodeCheck, CodeTarget, EmailCodes
+from tests.store.conftest import on_server
 
 ANN, EVE = "ann@firma.example", "eve@evil.example"
 NETWORK = "192.0.2.1"
@@ -17,15 +20,22 @@ HOST = "shop--one.content.localhost"
 
 
 @pytest.fixture
-def codes(sealer: Sealer) -> EmailCodes:
-    return EmailCodes(sealer)
+def make(sealer: Sealer, database: None) -> Callable[[], EmailCodes]:
+    """Makes the codes of a process."""
+    return lambda: EmailCodes(sealer, open_counts)
+
+
+@pytest.fixture
+def codes(make: Callable[[], EmailCodes]) -> EmailCodes:
+    return make()
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Milliseconds by which the clock is ahead."""
-    ahead, now = [0], clock.now_ms
+    ahead, now, monotonic = [0], clock.now_ms, clock.monotonic
     monkeypatch.setattr(clock, "now_ms", lambda: now() + ahead[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + ahead[0] / 1000)
     return ahead
 
 
@@ -111,16 +121,17 @@ def test_refused_addresses_are_limited_like_allowed_ones(codes: EmailCodes, one:
     assert results[0] == results[1]
 
 
-def test_the_memory_of_networks_is_bounded(
-    codes: EmailCodes, one: TenantScope, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(email_codes, "MAX_TRACKED", 10)
-    for number in range(40):
-        code = codes.issue(CodeTarget(one, f"share:shr_{number}", HOST), ANN, NETWORK, allowed=True)
-        codes.check(CodeTarget(one, f"share:shr_{number}", HOST), code.id, code.code, NETWORK)
-        codes.issue(CodeTarget(one, f"share:shr_{number}", HOST), EVE, NETWORK, allowed=False)
-    assert len(codes._networks._requests) <= 10
-    assert len(codes._networks._proven) <= 10
+@on_server
+def test_processes_count_the_codes_of_a_network_together(make: Callable[[], EmailCodes], one: TenantScope) -> None:
+    here, there, target = make(), make(), CodeTarget(one, "share:shr_1", HOST)
+    issued = [try_issue(each, target, NETWORK) == "" for each in (here, there) * 3]
+    assert issued == [True] * email_codes.MAX_PER_NETWORK + [False]
+    proven = here.issue(target, ANN, "198.51.100.1", allowed=True)
+    assert there.check(target, proven.id, proven.code, "198.51.100.1").email == ANN
+    for number in range(20):
+        try_issue(here, target, f"10.1.0.{number}")
+    assert try_issue(here, target, "10.1.1.1") != ""
+    assert try_issue(here, target, "198.51.100.1") == "", "some are reserved for whoever has proven the address, there or here"
 
 
 def test_codes_are_purged_after_an_hour(codes: EmailCodes, one: TenantScope) -> None:

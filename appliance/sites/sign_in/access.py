@@ -20,7 +20,7 @@ from appliance.core.texts import mark, mark_error
 from appliance.monitor import Line, write_lines
 from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.sites.webapps.forms import read_form
-from appliance.tenants.sign_in import EmailCodes
+from appliance.tenants.sign_in import EmailCodes, open_counts
 from appliance.web import Exchange, Scope, Send, Services, answer, in_thread, refuse
 from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
 
@@ -183,7 +183,7 @@ def _private_value(name: bytes, value: bytes) -> bytes:
 def build_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:
     """Build the gate of every app; identity providers are reached by the rules of `egress`."""
     provider = ProviderSignIn(OidcClient(egress), services.sealer)
-    codes = EmailCodes(services.sealer)
+    codes = EmailCodes(services.sealer, open_counts)
     emails = CodeEmails(codes, services.governance.executor, services.languages)
     sign_in = SignIn(services.webapps.visits, codes, emails, provider, services.config.base_url)
     pages = SignInPages(templates / "sites", services.languages)

@@ -3,15 +3,15 @@
 A code is valid once for one door (a WebApp or a share), one host and one browser; only keyed digests of codes are stored.
 
 The number of codes per hour is limited for each address and door.  Anybody may request one, so each network can request only a
-few, and some are reserved for networks that have proven the address before: requests by others cannot use up the owner's.
+few within an hour of its first, and some are reserved for networks that have proven the address before: requests by others
+cannot use up the owner's.
 """
 
 import hmac
 import secrets
-from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
@@ -24,12 +24,13 @@ from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .counts import MAX_TRACKED
+from .counts import Count, Counts, MemoryCounts
 
 LIFETIME_MS = 600_000
 DIGITS = 8
 MAX_TRIES = 5
 MAX_PER_ADDRESS, MAX_PER_NETWORK, RESERVED_FOR_PROVEN, WINDOW_MS = 18, 5, 6, 3_600_000
+PROVEN_SECONDS = 30 * 86_400.0  # how long a network that has proven an address is remembered
 RETENTION_MS = 3_600_000  # how long an expired code counts against its address
 
 Sending = Literal["sending", "sent", "failed"]
@@ -78,53 +79,12 @@ class CodeCheck:
     is_over: bool = False
 
 
-Requester = tuple[str, str, str, str]
-
-
-class NetworkCounts:
-    """Counts the codes each network has requested lately, and the networks that have proven an address; in memory, bounded."""
-
-    def __init__(self) -> None:
-        self._requests: OrderedDict[Requester, list[int]] = OrderedDict()
-        self._proven: OrderedDict[Requester, None] = OrderedDict()
-        self._lock = Lock()
-
-    def count(self, requester: Requester, now: int) -> int:
-        """The number of codes requested in the last hour."""
-        with self._lock:
-            return sum(at > now - WINDOW_MS for at in self._requests.get(requester, ()))
-
-    def add(self, requester: Requester, now: int) -> None:
-        """Count a requested code."""
-        with self._lock:
-            self._requests[requester] = [*self._requests.get(requester, ())[-MAX_PER_NETWORK:], now]
-            _evict_oldest(self._requests, requester)
-
-    def has_proven(self, requester: Requester) -> bool:
-        """Whether the address has been proven from this network."""
-        with self._lock:
-            return requester in self._proven
-
-    def remember(self, requester: Requester) -> None:
-        """Record that the address has been proven from this network, and reset its count."""
-        with self._lock:
-            self._requests.pop(requester, None)
-            self._proven[requester] = None
-            _evict_oldest(self._proven, requester)
-
-
-def _evict_oldest(entries: OrderedDict[Requester, Any], newest: Requester) -> None:
-    entries.move_to_end(newest)
-    while len(entries) > MAX_TRACKED:
-        entries.popitem(last=False)
-
-
 class EmailCodes:
     """Creates and checks the codes of every tenant."""
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, open_counts: Callable[[str], Counts] = MemoryCounts) -> None:
         self._sealer = sealer
-        self._networks = NetworkCounts()
+        self._requests, self._proven = open_counts("code requests"), open_counts("code networks")
 
     def issue(self, door: CodeTarget, email: str, address: str, *, allowed: bool) -> IssuedCode:
         """Create a code for this e-mail address, requested from a network address.  RateLimited, also if it is not allowed."""
@@ -132,9 +92,9 @@ class EmailCodes:
         digest = self._digest(door, code_id, code if allowed else secrets.token_urlsafe())
         scope, now = door.scope, clock.now_ms()
         requester = (scope.tenant_id, door.name, email, network_of(address))
-        limit = MAX_PER_ADDRESS if self._networks.has_proven(requester) else MAX_PER_ADDRESS - RESERVED_FOR_PROVEN
-        if self._networks.count(requester, now) >= MAX_PER_NETWORK:
-            raise _build_limit_error(MAX_PER_NETWORK)
+        self._requests.change((requester,), _count_request)
+        is_proven = self._proven.read(requester) is not None
+        limit = MAX_PER_ADDRESS if is_proven else MAX_PER_ADDRESS - RESERVED_FOR_PROVEN
 
         def insert() -> None:
             mine = scope.select(EmailCodeRow).where(EmailCodeRow.door == door.name, EmailCodeRow.email == email)
@@ -146,7 +106,6 @@ class EmailCodes:
             )  # fmt: skip
 
         db.write(insert)
-        self._networks.add(requester, now)
         return IssuedCode(code_id, code if allowed else "")
 
     def record_sending(self, scope: TenantScope, code_id: str, state: Sending) -> None:
@@ -178,12 +137,30 @@ class EmailCodes:
 
         checked = db.write(check)
         if checked.email:
-            self._networks.remember((scope.tenant_id, door.name, checked.email, network_of(address)))
+            requester = (scope.tenant_id, door.name, checked.email, network_of(address))
+            self._requests.change((requester,), _forget)
+            self._proven.change((requester,), _remember)
         return checked
 
     def _digest(self, door: CodeTarget, code_id: str, code: str) -> bytes:
         parts = (door.scope.tenant_id, door.name, door.host, code_id, code)
         return self._sealer.digest(b"e-mail code/" + "\0".join(parts).encode("utf-8", "replace"))
+
+
+def _count_request(counts: list[Count], now: float) -> None:
+    (requests,) = counts
+    if requests.used >= MAX_PER_NETWORK:
+        raise _build_limit_error(MAX_PER_NETWORK)
+    requests.used += 1
+    requests.ends = requests.ends or now + WINDOW_MS / 1000
+
+
+def _forget(counts: list[Count], _now: float) -> None:
+    counts[0] = Count()
+
+
+def _remember(counts: list[Count], now: float) -> None:
+    counts[0].ends = now + PROVEN_SECONDS
 
 
 def _build_limit_error(count: int) -> RateLimited:
