@@ -53,7 +53,7 @@ def check_key(key: str) -> str:
 
 
 def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callable[[str], bool]) -> StoredResponse | None:
-    """Inside a write: claim the request, or return the stored response.
+    """Inside a write, which may be a shared one: claim the request, or return the stored response.
 
     `owner` names this process.  IdempotencyMismatch if the body differs; IdempotencyInFlight while a live process, this or
     another, still handles the first request; a record of a dead process is taken over.
@@ -68,7 +68,9 @@ def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callabl
             return StoredResponse(row.status, dict(row.headers or {}), row.answer or "")
         if row.owner == owner or is_alive(row.owner):
             raise IdempotencyInFlight("the first request with this Idempotency-Key is still running; try again shortly")
-    _delete(scope, request)
+    if row is not None:  # Only this one: another request may have replaced it by now, which the insertion below then finds.
+        outdated = (Idempotency.created_at == row.created_at) & (Idempotency.owner == row.owner)
+        _where(scope.delete(Idempotency), scope, request).where(outdated).execute()
     scope.insert(Idempotency, **request.columns(scope), body_digest=digest, state="running", owner=owner, created_at=now)
     return None
 
