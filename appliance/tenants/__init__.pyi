@@ -22,6 +22,7 @@ from .large_bodies import LARGE_BYTES as LARGE_BYTES
 from .large_bodies import LargeBodies as LargeBodies
 from .large_bodies import release_nothing as release_nothing
 from .models import ApiKey as ApiKey
+from .models import Person as Person
 from .models import Tenant as Tenant
 from .people import Member as Member
 from .people import SignedIn as SignedIn

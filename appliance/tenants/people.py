@@ -81,13 +81,14 @@ def _replace_password(login: str, hashed: str) -> Person:
 
 def change_password(scope: TenantScope, login: str, old: str, new: str) -> Person:
     """Change one's own password, given the old one; all sessions of that user end.  SignInFailed, ValidationFailed."""
-    check_password(login, old)
+    checked = check_password(login, old)
     _check_password(new)
     if new == old:
         raise ValidationFailed("the new password must differ from the old one", pointer="/password")
     hashed = _hasher.hash(new)
 
     def change() -> Person:
+        check_unchanged(checked)
         person = _replace_password(login, hashed)
         audit.record(scope, "password.change", person.id, {"login": person.login})
         return person
@@ -133,6 +134,13 @@ def check_password(login: str, password: str) -> Person:
     if person is None:
         raise SignInFailed("the login or the password is wrong")
     return person
+
+
+def check_unchanged(checked: Person) -> None:
+    """Inside a write: SignInFailed if the password that `check_password` checked has been replaced since."""
+    if Person.select().where(Person.id == checked.id, Person.password_hash == checked.password_hash).exists():
+        return
+    raise SignInFailed("the password has just been changed; sign in with the new one")
 
 
 @cache

@@ -86,6 +86,7 @@ def _guess_sessions(running: Running, table: Attempts) -> None:
 
     token = sessions.create_session(sealer, user, "acme", lifetime_ms=HOUR)
     theirs = sessions.create_session(sealer, other, "acme", lifetime_ms=HOUR)
+    sessions.create_session(sealer, user, None, lifetime_ms=HOUR, root="guessed")
     code = sessions.create_code(sealer, user, "acme", "enter", root="guessed")
     secret = token.partition(".")[0]
     table.check("sessions: enough to guess", len(secret) * 6 >= BITS and len(code) * 6 >= BITS, secret)

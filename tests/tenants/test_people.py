@@ -188,6 +188,7 @@ def test_use_extends_a_session(ann: str, sealer: Sealer) -> None:
 
 
 def test_a_code_is_valid_once_for_its_tenant_and_is_not_a_session(ann: str, two: TenantScope, sealer: Sealer) -> None:
+    sessions.create_session(sealer, ann, None, lifetime_ms=HOUR, root="r")
     code = sessions.create_code(sealer, ann, "one", "enter", root="r")
     assert find(sealer, code, "one") is None
     assert sessions.redeem_code(sealer, code, "two", "enter") is None

@@ -11,7 +11,7 @@ from appliance.core.config import Config
 from appliance.core.errors import NotFound
 from appliance.core.sentences import Sentence
 from appliance.core.targets import is_own_path
-from appliance.tenants import SignedIn, people
+from appliance.tenants import Person, SignedIn, people
 from appliance.tenants.sign_in import devices, sessions
 from appliance.web import Services
 
@@ -39,16 +39,18 @@ def find_person(services: Services, request: ConsoleRequest) -> SignedIn | None:
     )
 
 
-def open_session(services: Services, user_id: str, tenant: str | None, root: str | None = None) -> str:
-    """Open a session that belongs to the sign-in `root`, or to a new one; returns the cookie's value."""
-    return sessions.create_session(services.sealer, user_id, tenant, lifetime_ms=lifetime_ms(services.config), root=root)
+def sign_in(services: Services, request: ConsoleRequest, checked: Person) -> dict[str, str]:
+    """Start a new sign-in on the base host for a person whose password was checked; returns its cookies.  SignInFailed.
+
+    The browser's previous sign-in ends on every host.
+    """
+    _close_previous(services, request)
+    return {COOKIE: sessions.sign_in(services.sealer, checked, lifetime_ms=lifetime_ms(services.config))}
 
 
-def replace_base_session(services: Services, request: ConsoleRequest, user_id: str, root: str | None = None) -> dict[str, str]:
-    """Start a new sign-in on the base host and return its cookies; the browser's previous sign-in ends on every host."""
+def _close_previous(services: Services, request: ConsoleRequest) -> None:
     if old := request.cookies.get(COOKIE):
         sessions.close_sign_in(services.sealer, old)
-    return {COOKIE: open_session(services, user_id, None, root)}
 
 
 def find_device(services: Services, request: ConsoleRequest, login: str) -> str:
@@ -82,7 +84,9 @@ def redirect_to_sign_in(services: Services, request: ConsoleRequest) -> Redirect
 def join_tenant(services: Services, request: ConsoleRequest, user_id: str, tenant: str) -> Redirect:
     """Redirect a person who has just become a member to the tenant's host, with a one-time code that identifies them."""
     root = sessions.new_root()
-    cookies = replace_base_session(services, request, user_id, root)
+    _close_previous(services, request)
+    lifetime = lifetime_ms(services.config)
+    cookies = {COOKIE: sessions.create_session(services.sealer, user_id, None, lifetime_ms=lifetime, root=root)}
     code = sessions.create_code(services.sealer, user_id, tenant, "joined", root=root)
     return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", cookies)
 
@@ -115,10 +119,10 @@ def enter(services: Services, request: ConsoleRequest) -> Redirect:
     state, expected = request.args.get("state", ""), request.cookies.get(STATE_COOKIE, "")
     if not expected or not hmac.compare_digest(state.encode(), expected.encode()):
         return Redirect("/console/", {STATE_COOKIE: ""})
-    redeemed = sessions.redeem_code(services.sealer, request.args.get("code", ""), request.tenant or "", "enter")
-    if redeemed is None:
+    code, lifetime = request.args.get("code", ""), lifetime_ms(services.config)
+    token = sessions.enter(services.sealer, code, request.tenant or "", lifetime_ms=lifetime)
+    if token is None:
         return Redirect("/console/", {STATE_COOKIE: ""})
-    token = open_session(services, redeemed.user_id, request.tenant, redeemed.root)
     return Redirect(safe_target(request.args.get("to", "")), {COOKIE: token, STATE_COOKIE: ""})
 
 

@@ -12,10 +12,11 @@ from typing import Literal
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
+from appliance.core.errors import Gone
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import people
-from appliance.tenants.models import Session
+from appliance.tenants.models import Person, Session
 from appliance.tenants.people import SignedIn
 from appliance.tenants.scopes import scopes_of_role
 
@@ -41,30 +42,54 @@ def new_root() -> str:
 
 def create_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetime_ms: int, root: str | None = None) -> str:
     """Create a session; returns its token, whose keyed digest is stored.  It belongs to the sign-in `root`, or starts a new one."""
+    return db.write(lambda: _create_session(sealer, RedeemedCode(user_id, root or new_root()), tenant_id, lifetime_ms))
+
+
+def sign_in(sealer: Sealer, checked: Person, *, lifetime_ms: int) -> str:
+    """Create the session of a new sign-in on the base host, unless the password that was checked has been replaced since.
+
+    SignInFailed: whoever replaces a password ends what was signed in with the earlier one.
+    """
+
+    def create() -> str:
+        people.check_unchanged(checked)
+        return _create_session(sealer, RedeemedCode(checked.id, new_root()), None, lifetime_ms)
+
+    return db.write(create)
+
+
+def _create_session(sealer: Sealer, who: "RedeemedCode", tenant_id: str | None, lifetime_ms: int) -> str:
+    """Inside a write."""
     token = secrets.token_urlsafe(32)
-    token = f"{token}.{user_id}.{_seal_of(sealer, token, user_id)}"
-    _store(sealer.digest(token.encode()), RedeemedCode(user_id, root or new_root()), tenant_id, "session", lifetime_ms)
+    token = f"{token}.{who.user_id}.{_seal_of(sealer, token, who.user_id)}"
+    _store(sealer.digest(token.encode()), who, tenant_id, "session", lifetime_ms)
     return token
 
 
 def create_code(sealer: Sealer, user_id: str, tenant_id: str, purpose: Purpose, *, root: str) -> str:
-    """Create a one-time code that carries the sign-in `root` from one host to another, for one purpose."""
+    """Create a one-time code that carries the sign-in `root` from one host to another, for one purpose.
+
+    Gone if that sign-in has ended.
+    """
     token = secrets.token_urlsafe(32)
-    _store(sealer.digest(token.encode()), RedeemedCode(user_id, root), tenant_id, purpose, CODE_MS)
-    return token
+
+    def create() -> str:
+        if root and not Session.select().where(Session.user_id == user_id, Session.root == root).exists():
+            raise Gone("you have been signed out; sign in again")
+        _store(sealer.digest(token.encode()), RedeemedCode(user_id, root), tenant_id, purpose, CODE_MS)
+        return token
+
+    return db.write(create)
 
 
 def _store(digest: bytes, who: "RedeemedCode", tenant_id: str | None, kind: str, lifetime_ms: int) -> None:
+    """Inside a write."""
     now = clock.now_ms()
-
-    def insert() -> None:
-        Session.delete().where(Session.expires_at < now).execute()
-        Session.create(
-            digest=digest, user_id=who.user_id, root=who.root, tenant_id=tenant_id, kind=kind, created_at=now,
-            expires_at=now + lifetime_ms,
-        )  # fmt: skip
-
-    db.write(insert)
+    Session.delete().where(Session.expires_at < now).execute()
+    Session.create(
+        digest=digest, user_id=who.user_id, root=who.root, tenant_id=tenant_id, kind=kind, created_at=now,
+        expires_at=now + lifetime_ms,
+    )  # fmt: skip
 
 
 def user_of_token(sealer: Sealer, token: str) -> str | None:
@@ -100,6 +125,20 @@ def redeem_code(sealer: Sealer, token: str, tenant_id: str, purpose: Purpose) ->
         return RedeemedCode(row.user_id, row.root) if row.expires_at > clock.now_ms() else None
 
     return db.write(redeem)
+
+
+def enter(sealer: Sealer, token: str, tenant_id: str, *, lifetime_ms: int) -> str | None:
+    """Use a one-time code to create a session of the same sign-in on this tenant's host; returns its token, or None like
+    `redeem_code`.  Both in one write, so that whoever signs out ends either of them."""
+
+    def exchange() -> str | None:
+        redeemed = redeem_code(sealer, token, tenant_id, "enter")
+        if redeemed is None:
+            return None
+        who = RedeemedCode(redeemed.user_id, redeemed.root or new_root())
+        return _create_session(sealer, who, tenant_id, lifetime_ms)
+
+    return db.write(exchange)
 
 
 def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_ms: int, request_id: str) -> SignedIn | None:

@@ -7,7 +7,7 @@ from appliance.console.frame import session
 from appliance.console.frame.routing import Answer, Arrival, Deferred, Page, Redirect, Visit, base_page, page
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
-from appliance.tenants import people, split_host
+from appliance.tenants import Person, people, split_host
 from appliance.tenants.sign_in import Attempt, sessions
 
 from . import provision, visiting
@@ -70,21 +70,21 @@ def sign_in(arrival: Arrival) -> Answer:
     attempt = Attempt(login, request.address, session.find_device(arrival.services, request, login))
     try:
         checks = arrival.services.limits.password_checks
-        work = checks.submit(attempt, lambda: people.check_password(login, request.field("password")).id)
+        work = checks.submit(attempt, lambda: people.check_password(login, request.field("password")))
     except ApplianceError as error:
         return _form(arrival, request.field("login").strip(), error)
     return Deferred(work, lambda: _after_check(arrival, login, work))
 
 
-def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
+def _after_check(arrival: Arrival, login: str, work: "Future[Person]") -> Answer:
     request, services = arrival.request, arrival.services
     try:
-        user_id = work.result()
+        person = work.result()
+        cookies = session.sign_in(services, request, person) | session.remember_device(services, request, login)
     except ApplianceError as error:
         return _form(arrival, request.field("login").strip(), error)
-    cookies = session.replace_base_session(services, request, user_id) | session.remember_device(services, request, login)
     if provision.is_offered(services):
-        provision.provide_tenant(services, user_id, login)
+        provision.provide_tenant(services, person.id, login)
     onward = _onward(arrival)
     if "host" in onward:
         return Redirect(f"{visiting.SIGNED_IN}?{urlencode(onward)}", cookies)
