@@ -100,6 +100,7 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
         _limit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
 
     def insert() -> None:
+        key_limits.check_not_wider(lineage.reload_scope(scope), scopes)  # the issuer may have lost them, or be gone, by now
         row.save(force_insert=True)
         audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": scopes, "kind": row.kind})
 
