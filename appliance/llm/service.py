@@ -117,7 +117,7 @@ class LanguageModels:
         ids.check_slug(slug, pointer="/slug")
         now = clock.now_ms()
 
-        def insert() -> None:
+        def insert() -> StoredProfile:
             if scope.find(ProfileRow, id=slug) is not None:
                 raise AlreadyExists(Sentence("there is an LLM profile %(slug)s already", slug=repr(slug)), pointer="/slug")
             values = self._key_columns(scope, (slug, profile), key, now)
@@ -126,9 +126,9 @@ class LanguageModels:
             )
             audit.record(scope, "llm-profile.create", slug, {"kind": profile.kind, "model": profile.model})
             hub.publish(ProfileCreated(scope, slug))
+            return self.get_profile(scope, slug)
 
-        db.write(insert)
-        return self.get_profile(scope, slug)
+        return db.write(insert)
 
     def put_profile(
         self, scope: TenantScope, slug: str, profile: Profile, key: KeyChange, *, if_version: int | None = None
@@ -138,14 +138,14 @@ class LanguageModels:
         VersionConflict; ValidationFailed if a kept key would be sent to another address; ScopeMissing for a secret that is not
         bound to this address.
         """
-        if scope.find(ProfileRow, id=slug) is None:
-            if key is KEEP:
-                raise ValidationFailed("a new profile has no stored key yet; send the key itself", pointer="/api_key")
-            return self.create_profile(scope, slug, profile, key), True
         now = clock.now_ms()
 
-        def update() -> None:
-            row = scope.get(ProfileRow, id=slug)
+        def put() -> tuple[StoredProfile, bool]:
+            row = scope.find(ProfileRow, id=slug)
+            if row is None:
+                if key is KEEP:
+                    raise ValidationFailed("a new profile has no stored key yet; send the key itself", pointer="/api_key")
+                return self.create_profile(scope, slug, profile, key), True
             if if_version is not None and row.version != if_version:
                 raise VersionConflict(Sentence(
                     "the LLM profile %(slug)s has changed to version %(version)s; read it again and repeat the change",
@@ -155,9 +155,9 @@ class LanguageModels:
             changes = {"settings": profile.model_dump(), "version": row.version + 1, "updated_at": now, **values}
             scope.update(ProfileRow, **changes).where(ProfileRow.id == slug).execute()
             audit.record(scope, "llm-profile.change", slug, {"kind": profile.kind, "model": profile.model})
+            return self.get_profile(scope, slug), False
 
-        db.write(update)
-        return self.get_profile(scope, slug), False
+        return db.write(put)
 
     def delete_profile(self, scope: TenantScope, slug: str) -> None:
         """Delete a profile; its recorded usage stays.  NotFound."""
