@@ -182,7 +182,7 @@ class WebApps:
             raise
 
         def save() -> Version:
-            if versions.get_row(scope, app_id, number).state == "uploading":
+            if versions.get_same(scope, row).state == "uploading":
                 versions.mark_ready(scope, self._blobs, row, rules, forms)
             return self.get_version(scope, app_id, number)
 

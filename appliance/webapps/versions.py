@@ -29,6 +29,16 @@ def get_row(scope: TenantScope, app_id: str, number: int) -> VersionRow:
     return row
 
 
+def get_same(scope: TenantScope, row: VersionRow) -> VersionRow:
+    """Inside a write: the row as it is now; Conflict if it is another version, because the WebApp was deleted and created again."""
+    current = get_row(scope, row.app_id, row.number)
+    if current.created_at != row.created_at:
+        raise Conflict(Sentence(
+            "the WebApp %(app_id)s was deleted and created again; upload the version again", app_id=repr(row.app_id)
+        ))
+    return current
+
+
 def to_version(row: VersionRow, published_number: int | None, required: Sequence[str] = ()) -> Version:
     state: State = row.state
     if row.number == published_number:
@@ -141,7 +151,7 @@ def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[
 
 def fail(scope: TenantScope, row: VersionRow, reason: str) -> None:
     """Mark the version as failed for good; runs its own write."""
-    of_version = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
+    of_version = (VersionRow.app_id == row.app_id, VersionRow.number == row.number, VersionRow.created_at == row.created_at)
     db.write(lambda: scope.update(VersionRow, state="failed", reason=reason[:500]).where(*of_version).execute())
 
 
