@@ -72,6 +72,18 @@ def open_circuits() -> int:
     return int(count)
 
 
+def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
+    """(tenant, call) of queued calls of every tenant whose wake-up may be lost and whose foreign system may be called."""
+    sql = (
+        "SELECT tenant_id, id FROM integration_call AS waits WHERE status = 'queued' AND created_at < ? AND NOT EXISTS "
+        "(SELECT 1 FROM integration_circuit AS held WHERE held.tenant_id = waits.tenant_id "
+        "AND held.integration_id = waits.integration_id AND (held.open_until > ? OR held.held_until > ?)) "
+        "ORDER BY id LIMIT 500"
+    )
+    now = clock.now_ms()
+    return [(str(t), str(i)) for t, i in db.rows(sql, (now - older_than_ms, now, now))]
+
+
 class Gate:
     """Admits calls; circuits are rows shared by all processes, and so are the slots of running calls on a server."""
 

@@ -4,7 +4,9 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from peewee import IntegrityError
 
 from appliance.connectors.contract import ConnectorError, Effect, RateLimited, Withdrawn
 from appliance.core import clock, ids
@@ -15,7 +17,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.integrations import discovery
 from appliance.integrations.circuit import Withheld
-from appliance.integrations.models import CallRow
+from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.retries import latest_of
 from appliance.monitor import Line, tally, webhooks, write_lines
 
@@ -28,6 +30,7 @@ IsAlive = Callable[[str], bool]
 Admit = Callable[[str, bool], None]
 """Called inside the write that begins a call, with its id and whether it already used the draft's approval before; an
 exception rolls the write back."""
+T = TypeVar("T")
 _MAX_STORED_BYTES = 1 << 20
 _GRACE_MS = 30_000
 _MOST_CLOSED = 500
@@ -154,7 +157,7 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
         _check_not_running(same, is_alive)
         return _repeat(scope, same, draft, owner, admit)
 
-    result = db.write(begin)
+    result = _write(scope, draft, begin)
     if isinstance(result, CallRow):
         raise OutcomeUnknown(result)
     return result
@@ -328,8 +331,17 @@ def record_read(scope: TenantScope, draft: Draft, completion: Completion, began_
         )  # fmt: skip
         _report(scope, StartedCall(call_id, "", began_at), draft, completion)
 
-    db.write(record)
+    _write(scope, draft, record)
     return call_id
+
+
+def _write(scope: TenantScope, draft: Draft, insert: Callable[[], T]) -> T:
+    """Insert a call; NotFound if its integration was deleted meanwhile."""
+    try:
+        return db.write(insert)
+    except IntegrityError:
+        scope.get(IntegrationRow, id=draft.integration)
+        raise
 
 
 def _report(scope: TenantScope, started: StartedCall, draft: Draft, completion: Completion) -> None:
@@ -383,15 +395,3 @@ def close_orphans(orphans: OrphanFinder) -> int:
     lost = orphans.find(now - _GRACE_MS, _MOST_CLOSED)
     changes = {"error": _INTERRUPTED, "finished_at": now}
     return db.write(lambda: sum(LEASES.reclaim(each, changes) for each in lost)) if lost else 0
-
-
-def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
-    """(tenant, call) of queued calls of every tenant whose wake-up may be lost and whose foreign system may be called."""
-    sql = (
-        "SELECT tenant_id, id FROM integration_call AS waits WHERE status = 'queued' AND created_at < ? AND NOT EXISTS "
-        "(SELECT 1 FROM integration_circuit AS held WHERE held.tenant_id = waits.tenant_id "
-        "AND held.integration_id = waits.integration_id AND (held.open_until > ? OR held.held_until > ?)) "
-        "ORDER BY id LIMIT 500"
-    )
-    now = clock.now_ms()
-    return [(str(t), str(i)) for t, i in db.rows(sql, (now - older_than_ms, now, now))]

@@ -139,15 +139,15 @@ class Integrations:
         values, use = self._to_columns(scope, slug, spec, {})
         now = clock.now_ms()
 
-        def insert() -> None:
+        def insert() -> Integration:
             if scope.find(IntegrationRow, id=slug) is not None:
                 raise AlreadyExists(Sentence("there is already an integration %(slug)s", slug=repr(slug)), pointer="/slug")
             scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
             use.bind(scope)
             audit_changes.record_change(scope, "create", slug, {}, self._audit_view(scope, slug, values))
+            return self.get_integration(scope, slug)
 
-        db.write(insert)
-        return self.get_integration(scope, slug)
+        return db.write(insert)
 
     def replace_integration(
         self, scope: TenantScope, slug: str, spec: IntegrationSpec, *, if_version: int | None = None
@@ -157,7 +157,7 @@ class Integrations:
         Without changes the version stays the same.
         """
 
-        def update() -> None:
+        def update() -> Integration:
             row = scope.get(IntegrationRow, id=slug)
             if if_version is not None and row.version != if_version:
                 raise VersionConflict(Sentence(
@@ -167,19 +167,19 @@ class Integrations:
             values, use = self._to_columns(scope, slug, spec, self._surviving_secrets(scope, row, spec))
             use.bind(scope)
             if self._is_same(scope, row, values):
-                return
+                return self.get_integration(scope, slug)
             changed = {"version": row.version + 1, "updated_at": clock.now_ms(), "checked_at": None, **values}
             scope.update(IntegrationRow, **changed).where(IntegrationRow.id == slug).execute()
             audit_changes.record_change(
                 scope, "change", slug, self._audit_view(scope, slug, row.__data__), self._audit_view(scope, slug, values)
             )
             gate.reset_circuit(scope, slug)
+            return self.get_integration(scope, slug)
 
-        db.write(update)
-        return self.get_integration(scope, slug)
+        return db.write(update)
 
     def save_integration(self, scope: TenantScope, slug: str, spec: IntegrationSpec) -> tuple[Integration, bool]:
-        """Create or replace an integration; the flag says whether it is new."""
+        """Inside a write: create or replace an integration; the flag says whether it is new."""
         if scope.find(IntegrationRow, id=slug) is None:
             return self.create_integration(scope, slug, spec), True
         return self.replace_integration(scope, slug, spec), False
@@ -214,8 +214,8 @@ class Integrations:
         changes = {"checked_at": now, "check_ok": int(check.ok), "check_message": check.message[:2000]}
 
         def keep() -> None:
-            scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
-            if check.ok:
+            is_tested = (IntegrationRow.id == slug) & (IntegrationRow.version == ready.version)
+            if scope.update(IntegrationRow, **changes).where(is_tested).execute() and check.ok:
                 gate.reset_circuit(scope, slug)
 
         db.write(keep)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from peewee import IntegrityError
+
 from appliance.core import clock, pools
 from appliance.core.config import Config
 from appliance.core.database import db
@@ -155,8 +157,7 @@ class ProcessFlow:
         db.submit(lambda: self._wake(tenant_id, execution_id)).add_done_callback(_log_lost)
 
     def _wake_answered(self, event: suspension.ExecutionAnswered) -> None:
-        job = self.runner.active.get(event.execution_id)
-        if job is not None:
+        if (job := self.runner.active.get(event.execution_id)) is not None:
             job.note_answer()
         self._timers.at(clock.now_ms(), event.tenant_id, event.execution_id)
 
@@ -199,6 +200,8 @@ class ProcessFlow:
             if new and row.status == "running":
                 claim = claim_at_birth(scope, row)
                 self._fast.run_soon(claim, compiled)
+        except IntegrityError as error:
+            executions.explain_refusal(scope, process_id, version, error)
         finally:
             if fast and claim is None:
                 self._fast.release()
@@ -250,10 +253,10 @@ class ProcessFlow:
         executions.check_input(scope, compiled, old.input)
         reused_runs = retries.reusable_runs(scope, old, start_from, compiled)
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
+        origin = ExecutionOrigin(retry_of=old.id, only_retry=once, depth=old.depth)
 
         def insert() -> Execution:
-            birth = ExecutionOrigin(retry_of=old.id, only_retry=once, depth=old.depth)
-            row, new = insert_execution(scope, old.process_id, version, request, birth)
+            row, new = insert_execution(scope, old.process_id, version, request, origin)
             if new:
                 for run in reused_runs:
                     store.save_run(scope, row.id, run)
@@ -261,7 +264,10 @@ class ProcessFlow:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row
 
-        return db.write(insert)
+        try:
+            return db.write(insert)
+        except IntegrityError as error:
+            executions.explain_refusal(scope, old.process_id, version, error)
 
     def receive_webhook(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> StartedExecution:
         """See `Webhooks.receive`."""

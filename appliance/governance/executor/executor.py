@@ -48,6 +48,7 @@ from appliance.integrations import (
     StartedCall,
     Withheld,
     call_span,
+    gate,
     open_slots,
     records,
     retries,
@@ -214,7 +215,7 @@ class GovernedExecutor:
         """Close calls whose process is gone; returns their number.  If the queue is empty, queue waiting calls again."""
         enqueue = self._enqueue
         if queue_is_empty and enqueue is not None:
-            for tenant_id, call_id in records.waiting_in_queue(_REQUEUE_AFTER_MS):
+            for tenant_id, call_id in gate.waiting_in_queue(_REQUEUE_AFTER_MS):
                 db.write(partial(enqueue, TASK, tenant_id, call_id))
         return records.close_orphans(self._orphans)
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+
+from peewee import IntegrityError
 
 from appliance.core.database import db
 from appliance.core.errors import (
@@ -100,6 +102,12 @@ def resolve_version(scope: TenantScope, process_id: str, requested: int | None) 
             Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id))
         )
     return int(rows[0][0])
+
+
+def explain_refusal(scope: TenantScope, process_id: str, version: int, error: IntegrityError) -> NoReturn:
+    """Raise NotFound if an execution could not be inserted because its process was deleted meanwhile, else the error itself."""
+    resolve_version(scope, process_id, version)
+    raise error
 
 
 def newest_created_at() -> int | None:
