@@ -18,7 +18,9 @@ COVERED = {
     "tests/governance/test_policy_interleaving.py": (
         "put_policy delete_policy activate_policy deactivate_policy put_kill_switch"
     ),
-    "tests/integrations/test_interleaving.py": "create_integration change_integration delete_integration test_integration execute_action",
+    "tests/integrations/test_interleaving.py": (
+        "create_integration change_integration delete_integration test_integration execute_action"
+    ),
     "tests/llm/test_interleaving.py": "create_llm_profile put_llm_profile delete_llm_profile",
     "tests/monitor/test_interleaving.py": (
         "create_alert change_alert delete_alert change_failure create_webhook change_webhook delete_webhook rotate_webhook"
@@ -58,8 +60,8 @@ UNCOVERED = {
 
 def test_every_route_that_writes_is_named_once() -> None:
     """Whoever adds one says here which test interleaves it, or why none does."""
-    named = [name for names in (*COVERED.values(), *UNCOVERED.values()) for name in names.split()]
-    assert sorted(named) == sorted(route.name for route in load_routes() if route.method != "GET")
+    names = [name for group in (*COVERED.values(), *UNCOVERED.values()) for name in group.split()]
+    assert sorted(names) == sorted(route.name for route in load_routes() if route.method != "GET")
 
 
 def test_the_named_tests_interleave() -> None:

@@ -95,12 +95,12 @@ def a_collection_is_deleted_beside_a_new_entity(of: TenantScope) -> Pair:
 
 
 def a_collection_is_deleted_with_all_beside_a_batch(of: TenantScope) -> Pair:
-    name, kept = add(of), add(of)
-    operations = [{"op": "create", "collection": each, "values": {"code": "a"}} for each in (kept, name)]
+    name, other = add(of), add(of)
+    operations = [{"op": "create", "collection": each, "values": {"code": "a"}} for each in (other, name)]
     return Pair(
         lambda: datapool.delete_collection(of, name, allow_loss=True),
         lambda: datapool.run_batch(of, operations),
-        partial(read, of, name, kept),
+        partial(read, of, name, other),
         may_refuse=("NotFound",),
     )
 

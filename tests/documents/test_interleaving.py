@@ -61,16 +61,16 @@ class Library:
 
     def read(self, *folders: str) -> list[Any]:
         """The documents of each folder, with the numbers of their revisions."""
-        found = []
+        contents = []
         for place, folder in enumerate(folders):
             for document in self.documents.list_documents(self.scope, DocumentFilter(folder=folder), PageRequest()).items:
                 revisions = self.documents.list_revisions(self.scope, document.id, PageRequest()).items
                 has_contents = all(db.rows("SELECT 1 FROM blob WHERE sha256 = ?", (each.sha256,)) for each in revisions)
-                found.append(
+                contents.append(
                     (document.name, place, document.tags, dict(document.metadata), document.version, document.revision,
                      [each.number for each in revisions], has_contents)
                 )  # fmt: skip
-        return found
+        return contents
 
     def rows(self, table: str, document_id: str, columns: str = "count(*)") -> list[Any]:
         """Rows of a document, in whatever state it is."""

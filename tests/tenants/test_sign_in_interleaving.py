@@ -25,8 +25,8 @@ def sealer(cluster: Cluster) -> Iterator[Sealer]:
 
 
 def signed_in(of: Office, person: Person, token: Any) -> bool:
-    found = sessions.find_session(of.sealer, str(token), None, lifetime_ms=HOUR, request_id="")
-    return found is not None and found.user_id == person.id
+    session = sessions.find_session(of.sealer, str(token), None, lifetime_ms=HOUR, request_id="")
+    return session is not None and session.user_id == person.id
 
 
 def a_code_is_redeemed_twice(of: Office) -> Pair:
