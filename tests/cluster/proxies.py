@@ -1,6 +1,7 @@
 """The proxies of packaging/cluster, run for real: their files as shipped, except for ports, folders and the servers' addresses."""
 
 import shutil
+import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import httpx
 
 from appliance.connectors.testing import free_port
 from tests.sites.live_server import await_that
-from tests.sites.signing import Authority
+from tests.sites.signing import Authority, text_of
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "cluster"
 MAIN = """
@@ -40,14 +41,19 @@ class Proxy:
 
     port: int
     http_port: int
-    authority: Authority
-    log: Path
+    authority: str  # the certificate that its own are signed with, in PEM
+
+    def trust(self) -> ssl.SSLContext:
+        """The context of a client that trusts the proxy's certificates only."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=self.authority)
+        return context
 
     def client(
         self, host: str, *, address: str = "127.0.0.9", headers: Mapping[str, str] | None = None, http2: bool = True
     ) -> httpx.Client:
         """A client of this host that connects from `address` of this machine and trusts the proxy's certificate."""
-        transport = _ToProxy(self.authority, address, http2=http2)
+        transport = _ToProxy(self.trust(), address, http2=http2)
         url = f"https://{host}:{self.port}"
         return httpx.Client(base_url=url, transport=transport, headers=headers, timeout=60, trust_env=False)
 
@@ -55,8 +61,8 @@ class Proxy:
 class _ToProxy(httpx.HTTPTransport):
     """Connects to this machine whatever the host of the URL, which the proxy learns by SNI and Host."""
 
-    def __init__(self, authority: Authority, address: str, *, http2: bool) -> None:
-        super().__init__(verify=authority.trust(), local_address=address, http2=http2)
+    def __init__(self, context: ssl.SSLContext, address: str, *, http2: bool) -> None:
+        super().__init__(verify=context, local_address=address, http2=http2)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.extensions = {**request.extensions, "sni_hostname": request.url.host}
@@ -102,7 +108,20 @@ def nginx(folder: Path, servers: Sequence[int], hosts: Mapping[str, Sequence[str
     (folder / "nginx.conf").write_text(MAIN.format(folder=folder))
     command = [shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin") or "nginx", "-p", str(folder), "-c", "nginx.conf"]
     with _running(command, folder / "error.log", port, {}):
-        yield Proxy(port, http_port, authority, folder / "error.log")
+        yield Proxy(port, http_port, text_of(authority.certificate))
+
+
+@contextmanager
+def caddy(folder: Path, servers: Sequence[int], port: int) -> Iterator[Proxy]:
+    """Caddy with packaging/cluster/caddy, in front of the servers on these ports; it issues its certificates itself."""
+    folder.mkdir()
+    http_port, (first, second) = free_port(), servers
+    own = f"admin off\n\tlocal_certs\n\tskip_install_trust\n\thttp_port {http_port}\n\thttps_port {port}\n\ton_demand_tls {{"
+    here = {"gos-1:8080": f"127.0.0.1:{first}", "gos-2:8080": f"127.0.0.1:{second}", "on_demand_tls {": own}
+    (folder / "Caddyfile").write_text(replaced((FOLDER / "caddy/Caddyfile").read_text(), here))
+    command = ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    with _running(command, folder / "error.log", port, {"HOME": str(folder), "XDG_DATA_HOME": str(folder)}):
+        yield Proxy(port, http_port, (folder / "caddy/pki/authorities/local/root.crt").read_text())
 
 
 @contextmanager

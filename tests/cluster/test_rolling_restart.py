@@ -1,4 +1,4 @@
-"""A rolling restart behind nginx: every request is answered, and every write that was answered is there once."""
+"""A rolling restart behind a proxy: every request is answered, and every write that was answered is there once."""
 
 import ssl
 import threading
@@ -37,7 +37,7 @@ class Sender(threading.Thread):
     def __init__(self, behind: Behind, name: str, *, keeps: bool) -> None:
         super().__init__(daemon=True)
         self._behind, self._sender, self._keeps = behind, name, keeps
-        self._context = behind.proxy.authority.trust()
+        self._context = behind.proxy.trust()
         self.stopping = threading.Event()
         self.statuses: Counter[int] = Counter()
         self.failures: list[str] = []
@@ -98,16 +98,16 @@ def written_marks(behind: Behind) -> Counter[str]:
 
 
 @pytest.mark.chaos  # on a busy machine, a connection may wait in the kernel while the port closes (docs/cluster.md)
-def test_no_request_fails_while_both_servers_are_restarted_in_turn(behind_nginx: Behind) -> None:
-    senders = [Sender(behind_nginx, str(number), keeps=number % 2 == 0) for number in range(SENDERS)]
+def test_no_request_fails_while_both_servers_are_restarted_in_turn(behind: Behind) -> None:
+    senders = [Sender(behind, str(number), keeps=number % 2 == 0) for number in range(SENDERS)]
     for each in senders:
         each.start()
     try:
-        for index, server in enumerate(behind_nginx.servers):
+        for index, server in enumerate(behind.servers):
             wait_for(senders, AFTER)
-            assert behind_nginx.group.stop(server) == 0
+            assert behind.group.stop(server) == 0
             wait_for(senders, AFTER)  # the other one serves alone
-            behind_nginx.servers[index] = behind_nginx.group.start("serve", "--no-workers", port=server.port)
+            behind.servers[index] = behind.group.start("serve", "--no-workers", port=server.port)
         wait_for(senders, AFTER)
     finally:
         for each in senders:
@@ -117,5 +117,5 @@ def test_no_request_fails_while_both_servers_are_restarted_in_turn(behind_nginx:
     assert [failure for each in senders for failure in each.failures] == []
     assert sum(each.statuses[503] for each in senders) == 0
     written = [run for each in senders for run in each.written]
-    marks = written_marks(behind_nginx)
+    marks = written_marks(behind)
     assert {run: marks[run] for run in written} == dict.fromkeys(written, 1)

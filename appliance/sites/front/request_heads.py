@@ -8,7 +8,7 @@ from appliance.core.sentences import Sentence
 
 Header = tuple[bytes, bytes]
 
-MOST_HEADERS = 200
+MOST_HEADERS, MOST_HEAD_BYTES = 200, 32 << 10
 _ABSOLUTE = re.compile(rb"https?://([^/?#@\\]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\n\r?\n")
 _BARE_LF = re.compile(rb"(?<!\r)\n")
@@ -16,13 +16,17 @@ _PATH = re.compile(rb"/[!-~]*")
 
 
 def check_lines(received: bytes) -> None:
-    """InvalidRequest when a line of the head ends in a bare line feed, because another server may see a different end.
+    """InvalidRequest when a line of the head ends in a bare line feed, because another server may see a different end;
+    HeadersTooLarge when the head, which may be complete, is longer than MOST_HEAD_BYTES.
 
     `received` is the request as received so far; the body after the first empty line is not checked.
     """
-    end = _HEAD_END.search(received)
-    if _BARE_LF.search(received, 0, end.end() if end else len(received)):
+    match = _HEAD_END.search(received)
+    end = match.end() if match else len(received)
+    if _BARE_LF.search(received, 0, end):
         raise InvalidRequest("a header line ends in a bare line feed; lines must end in CR LF")
+    if end > MOST_HEAD_BYTES:
+        raise HeadersTooLarge("the head of the request is too large")
 
 
 def check_head(method: bytes, version: bytes, headers: Iterable[Header]) -> None:

@@ -16,6 +16,8 @@ from appliance.core.config import Config
 from appliance.core.scheduling import PeriodicJob, Scheduler
 from appliance.webapps.certificates import Certificate, Certificates, Pair, internal_certificate
 
+from .request_heads import MOST_HEAD_BYTES
+
 log = logging.getLogger(__name__)
 RELOAD_SECONDS = 3.0
 
@@ -157,7 +159,7 @@ def build_server_config(config: Config, certificates: Certificates) -> ServerCon
     server.read_timeout = 120  # between requests only, see `hypercorn_adapter.Connection`
     server.graceful_timeout = float(config.server.shutdown_seconds)
     server.shutdown_timeout = float(config.server.shutdown_seconds)
-    server.h11_max_incomplete_size = 32 << 10
+    server.h11_max_incomplete_size = MOST_HEAD_BYTES
     server.h2_max_concurrent_streams = 100
     server.backlog = 1024
     server.accesslog = None
