@@ -7,7 +7,7 @@ Prints what was lost or done twice, how long after the last acceptance all was s
 and by what it waited for, and how soon after each kill nothing belonged to the dead any more.  `rate` executions a second
 are sent at most; without it as many as eight senders get accepted.  `busy` processes that only take processor time load the
 machine beside it.  Besides the kills, all connections to the database are cut `cuts` times, and PostgreSQL crashes and is started
-again `outages` times.
+again `outages` times; a process that `ended` by itself, because that came while it started, is started again.
 
 `batches` runs follow each other with seeds from `seed` on, each over a database of its own; a line of `results` keeps the figures
 of each, and those that it has already are not run again, so that a long experiment can be interrupted.
@@ -106,6 +106,7 @@ class Report:
     kills: int = 0
     cuts: int = 0
     outages: int = 0
+    ended: int = 0
     recovery_s: list[float] = field(default_factory=list)
     restart_s: list[float] = field(default_factory=list)
     most_overdue_s: float = 0.0
@@ -141,13 +142,21 @@ class Restarts:
         line = ["serve", "--port", str(self.ports[int(name[-1])])] if name.startswith("serve") else ["worker"]
         self._processes[name] = Forked(launch, "none", ["--data", str(self.folder), *line], log=self.log)
 
+    def _start_ended(self) -> None:
+        """Start those again that ended by themselves, as a supervisor would: without its database, a process does not start."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                self.report.ended += 1
+                if self.report.ended > self.report.cuts + self.report.outages:
+                    raise AssertionError(f"{name} ended: {self.log.read_text()[-6000:]}")
+                self._spawn(name)
+
     def _wait_ready(self) -> None:
-        """Return when every server answers and every process holds its lock; whoever ended meanwhile is an error with the log."""
+        """Return when every server answers and every process holds its lock."""
         with psycopg.connect(self.database, autocommit=True) as server:
 
             def has_all_locks() -> bool:
-                if ended := [name for name, process in self._processes.items() if process.poll() is not None]:
-                    raise AssertionError(f"{ended} ended: {self.log.read_text()[-3000:]}")
+                self._start_ended()
                 return len(server.execute(LOCKS).fetchall()) >= SERVERS + WORKERS
 
             wait_ready(*self.ports, check=has_all_locks)
@@ -155,6 +164,7 @@ class Restarts:
     def kill_and_restart(self) -> None:
         """kill -9 of one server and one worker, drawn by lot; as a supervisor would, start them again at once."""
         names = [f"serve{self.random.randrange(SERVERS)}", f"worker{self.random.randrange(WORKERS)}"]
+        self._start_ended()
         for name in names:
             os.kill(self._processes[name].pid, signal.SIGKILL)
         began = time.monotonic()
@@ -231,6 +241,7 @@ class Restarts:
                 for number, kind in plan:
                     while len(self._accepted) < number:
                         self._raise_failed(sent)
+                        self._start_ended()
                         time.sleep(0.01)  # the instant of the trouble, drawn by lot: the experiment itself
                     if kind == "kills":
                         self._killed.append(observer.now())
