@@ -7,6 +7,7 @@ from appliance.agents import AgentRuns
 from appliance.agents.skills import service as skills
 from appliance.agents.tools import Toolbox
 from appliance.backups import BackupUpkeep
+from appliance.backups.jobs import JobRunner
 from appliance.blobs import Blobs, Places, installation_id, quota
 from appliance.connectors import folder_of
 from appliance.connectors.egress import Egress
@@ -72,6 +73,7 @@ from .parts import (
     make_request_log,
     make_streams,
     make_webapps,
+    place_holders,
 )
 from .sandboxes import runtimes_folder
 from .store import open_store
@@ -125,7 +127,8 @@ def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     places = make_places(config, installation_id(sealer))
     holders = blob_holders()
     return Mechanisms(
-        sealer=sealer, places=places, blobs=Blobs(places, holders), incoming=incoming_blobs(config.scan, places, holders),
+        sealer=sealer, places=places, blobs=Blobs(places, holders, place_holders()),
+        incoming=incoming_blobs(config.scan, places, holders),
         presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=sandbox,
         formats=make_formats(config), egress=Egress.of(config.egress.allow, authorities(config)),
     )  # fmt: skip
@@ -164,6 +167,8 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
     sealer, presence, blobs = mechanisms.sealer, mechanisms.presence, mechanisms.blobs
     apps, files, servers = parts.webapps, parts.files, ServerCount()
     publisher = Publisher(apps, presence.instance, presence.is_alive)
+    solutions = SolutionServices(mechanisms.sandbox, parts.integrations, apps, publisher, parts.skills)
+    jobs = JobRunner(sealer, presence.instance, presence.is_alive)
     delivery = DeliveryPolicy(blobs, reviews)
     return Services(
         config=config, sealer=sealer, presence=presence, queue=mechanisms.queue, sandbox=mechanisms.sandbox,
@@ -191,8 +196,8 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         ),
         agents=AgentServices(runs=parts.agents, skills=parts.skills, tools=parts.toolbox),
         monitor=MonitorServices(alerts=parts.alerts, webhooks=parts.webhooks, disk=parts.disk, key_traffic=KeyTraffic()),
-        backups=BackupUpkeep(config, mechanisms.places), transfers=Transfers(config, mechanisms.places, sealer),
-        solutions=SolutionServices(mechanisms.sandbox, parts.integrations, apps, publisher, parts.skills),
+        backups=BackupUpkeep(config, mechanisms.places), solutions=solutions,
+        transfers=Transfers(config, mechanisms.places, sealer, solutions, jobs),
         referrers=Referrers(parts.integrations, parts.models, apps, parts.alerts, config.approvals.email_integration),
     )  # fmt: skip
 

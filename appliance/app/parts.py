@@ -4,6 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 from appliance.agents.skills import service as skills
+from appliance.backups.jobs import PLACE_TABLES as JOB_PLACE_TABLES
 from appliance.blobs import Blobs, LocalPlaces, Places
 from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
@@ -56,6 +57,11 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
 def blob_holders() -> list[str]:
     """The tables that refer to blobs: what one of them names is not collected."""
     return [*documents.BLOB_TABLES, *webapps.BLOB_TABLES, *skills.HOLDERS, *IMPORT_BLOB_TABLES]
+
+
+def place_holders() -> list[str]:
+    """The tables that name files in the store by their place: these are not collected."""
+    return [*JOB_PLACE_TABLES]
 
 
 def make_streams(config: Config, servers: ServerCount) -> Streams:

@@ -25,10 +25,10 @@ from .authority import authority_upkeep
 
 
 def own_upkeep(services: Services) -> list[PeriodicJob]:
-    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications and
-    imports that it runs."""
+    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications, imports
+    and jobs on tenants that it runs."""
     deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
-    requests, key_traffic = services.webapps.requests, services.monitor.key_traffic
+    requests, key_traffic, jobs = services.webapps.requests, services.monitor.key_traffic, services.transfers.runner
     return [
         *_reloading(services),
         PeriodicJob("public-deliveries", 1.0, deliveries.flush, rest=Rest(has_work=deliveries.has_counts)),
@@ -38,6 +38,7 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
         PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
         PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
+        PeriodicJob("tenant-jobs", 2.0, jobs.resume, rest=Rest(next_due=jobs.next_due)),
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder
         PeriodicJob("imports", 2.0, services.imports.runner.resume, rest=Rest(next_due=services.imports.runner.next_due)),
         PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),

@@ -1,17 +1,13 @@
 from . import counting as counting
 from . import creation as creation
-from . import exports as exports
 from . import restoring as restoring
 from . import schedule as schedule
 from . import tenant_exports as tenant_exports
 from . import tenant_imports as tenant_imports
 from . import verification as verification
-from .background_jobs import BackgroundJob as BackgroundJob
-from .background_jobs import BackgroundJobs as BackgroundJobs
 from .backup_folder import folder_of as folder_of
 from .backup_folder import list_backups as list_backups
 from .counting import count_in_manifest as count_in_manifest
-from .envelope import check_passphrase as check_passphrase
 from .import_cleanup import SecretReplacement as SecretReplacement
 from .resetting import clear_tenant as clear_tenant
 from .schedule import BackupUpkeep as BackupUpkeep
@@ -19,6 +15,4 @@ from .schedule import Schedule as Schedule
 from .schedule import get_status as get_status
 from .tenant_imports import ImportRequest as ImportRequest
 from .tenant_imports import has_account as has_account
-from .uploaded_exports import UploadedExport as UploadedExport
-from .uploaded_exports import UploadedExports as UploadedExports
 from .verification import verify_backup as verify_backup

@@ -1,9 +1,7 @@
 """The folder of automatic backups, which other appliances may share: tells which files belong to this installation."""
 
-import fcntl
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
@@ -17,17 +15,17 @@ from appliance.blobs import installation_id
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
-from appliance.core.database.presence import is_locked
 from appliance.core.errors import ApplianceError
 
 from .creation import KEY
+from .locked_folders import is_abandoned, locked_folder
 from .parts import is_sealed
 from .problems import BackupInvalid
 
 log = logging.getLogger(__name__)
 # Names from earlier releases lack the installation.
 _NAME = re.compile(r"gos-(\d{8}T\d{6})Z(?:-(ins_[0-9a-f]{24}))?\.gosb")
-_STATE, _ROOM, _LOCK = "backup.json", ".gos-making-", "lock"
+_STATE, _ROOM = "backup.json", ".gos-making-"
 _LEFT_OVER = (f"{_ROOM}*", ".gos-backup-*", ".gos-verify-*", ".gos-*.partial", "gos-*.partial")
 _DEAD_MS = 7 * 24 * 3_600_000  # a file untouched for this long is not a backup in progress
 
@@ -83,17 +81,9 @@ def describe_error(error: Exception, folder: Path) -> str:
 
 @contextmanager
 def temporary_folder(config: Config) -> Iterator[Path]:
-    """A temporary folder for a backup in progress, beside the backups, locked while its process lives; removed at the end."""
-    folder = folder_of(config) / f"{_ROOM}{_installation(config)}-{secrets.token_hex(4)}"
-    folder.mkdir(mode=0o700)
-    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        with suppress(OSError):  # on a file system without locks, leftovers are recognized by age only
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    """A temporary folder for a backup in progress, beside the backups."""
+    with locked_folder(folder_of(config) / f"{_ROOM}{_installation(config)}-{secrets.token_hex(4)}") as folder:
         yield folder
-    finally:
-        os.close(descriptor)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def delete_leftovers(config: Config) -> None:
@@ -104,19 +94,12 @@ def delete_leftovers(config: Config) -> None:
     """
     folder, own = folder_of(config), f"{_ROOM}{_installation(config)}-"
     for path in {path for pattern in _LEFT_OVER for path in folder.glob(pattern)}:
-        if _is_dead(path) or (path.name.startswith(own) and _is_abandoned(path)):
+        if _is_dead(path) or (path.name.startswith(own) and is_abandoned(path)):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 with suppress(OSError):
                     path.unlink()
-
-
-def _is_abandoned(room: Path) -> bool:
-    try:
-        return not is_locked(room / _LOCK)
-    except OSError:  # just created, just being deleted, or owned by another user
-        return False
 
 
 def _is_dead(path: Path) -> bool:

@@ -159,7 +159,10 @@ def sync_folder(folder: Path) -> None:
 def is_sealed(path: Path) -> bool:
     """Whether the file is encrypted; raises BackupInvalid when it is not a backup or export."""
     with path.open("rb") as file:
-        start = file.read(len(MAGIC))
+        return _is_sealed(file.read(len(MAGIC)), path)
+
+
+def _is_sealed(start: bytes, path: Path) -> bool:
     if start == MAGIC:
         return True
     if start.startswith(_ZSTD):
@@ -181,12 +184,19 @@ class OpenPart:
 @contextmanager
 def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
     """Yields the parts of a file in order; raises BackupInvalid when the file is damaged."""
-    sealed = is_sealed(path)
+    with path.open("rb") as file, parts_in(file, path, passphrase) as parts:
+        yield parts
+
+
+@contextmanager
+def parts_in(file: io.BufferedReader, path: Path, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
+    """The same for an open file, read once from its start; `path` is its name in errors."""
+    sealed = _is_sealed(file.peek(len(MAGIC))[: len(MAGIC)], path)
     if sealed and not passphrase:
         raise BackupInvalid(
             Sentence("%(path)s is encrypted; give its passphrase with --passphrase-file FILE or GOS_BACKUP_PASSPHRASE", path=path)
         )
-    with path.open("rb") as file, full_disks():
+    with full_disks():
         source = cast(BinaryIO, OpeningReader(file, passphrase or "")) if sealed else file
         try:
             with (

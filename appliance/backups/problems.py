@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.core.errors import ApplianceError, StorageFull
 
@@ -29,15 +30,23 @@ def refuse_stopping(should_stop: ShouldStop) -> None:
 
 
 def _ignore_progress(stage: str, done: int, of: int) -> None:
-    """The default of `tell`."""
+    """The default of `report`."""
+
+
+def _ignore_result(result: Any) -> None:
+    """The default of `conclude`."""
 
 
 @dataclass(frozen=True)
 class JobControl:
-    """Controls a running backup or import: `should_stop` is checked at every piece, `tell` reports stage, done and total."""
+    """Controls a running backup or import: `should_stop` is checked at every piece, `report` gets stage, done and total.
+
+    `conclude` gets the result of an import in the transaction that stores it.
+    """
 
     should_stop: ShouldStop = never
     report: Callable[[str, int, int], None] = _ignore_progress
+    conclude: Callable[[Any], None] = _ignore_result
 
     def refuse_stopping(self) -> None:
         """Raises Stopped when the appliance is stopping."""

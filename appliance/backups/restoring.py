@@ -23,6 +23,7 @@ from appliance.core.sentences import Sentence
 
 from .copying import FileSource, entity_statements
 from .creation import DATABASE, FILES, KEY
+from .jobs.records import delete_all as delete_all_jobs
 from .parts import sync_folder
 from .problems import BackupInvalid, full_disks
 from .snapshots import open_snapshot, schema_number
@@ -235,6 +236,7 @@ def _upload_contents(places: Places, folder: Path) -> None:
 def _revoke_access() -> None:
     for table in _ACCESS_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
+    delete_all_jobs()  # their files are not in a backup, and a reset that ran then is the last that is wanted now
 
 
 def _activate(folder: Path, data: Path) -> Path | None:

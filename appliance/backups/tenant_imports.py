@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from io import BufferedReader
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from appliance.tenants import people, service
 from .copying import SEARCHED, FileSource, entity_statements
 from .creation import CONTENTS
 from .import_cleanup import SecretReplacement, clean_up
-from .parts import MANIFEST, OpenPart, Part, parse_manifest, parts_of, read_small, store_part
+from .parts import MANIFEST, OpenPart, Part, parse_manifest, parts_in, read_small, store_part
 from .problems import UNCONTROLLED, BackupInvalid, JobControl, full_disks
 from .schema_checks import SHA256, check_schema
 from .snapshots import open_snapshot, schema_number
@@ -75,7 +76,8 @@ def import_tenant(places: Places, resealing: SecretReplacement, request: ImportR
     request is `active`.  Raises AlreadyExists, BackupInvalid or StorageFull.
     """
     with tempfile.TemporaryDirectory(prefix=".gos-import-", dir=room) as folder:
-        manifest = unpack_export(request.path, request.passphrase, Path(folder))
+        with request.path.open("rb") as file:
+            manifest = unpack_export(file, request, Path(folder))
         return write_tenant(places, resealing, request, UnpackedExport(Path(folder), manifest))
 
 
@@ -98,8 +100,15 @@ def write_tenant(
         course.refuse_stopping()
         course.report("writing", 0, 0)
         scope = service.system_scope(tenant_id, request.actor)
-        paused, unknown_logins = db.write(partial(_write, scope, resealing, request, export.manifest, database, new_places))
-    return ImportResult(tenant_id, export.manifest, paused, unknown_logins)
+
+        def write() -> ImportResult:
+            result = ImportResult(
+                tenant_id, export.manifest, *_write(scope, resealing, request, export.manifest, database, new_places)
+            )
+            course.conclude(result)
+            return result
+
+        return db.write(write)
 
 
 def check_new_id(tenant_id: str) -> str:
@@ -117,46 +126,48 @@ def _refuse_existing(tenant_id: str) -> None:
         )
 
 
-def unpack_export(path: Path, passphrase: str | None, folder: Path, course: JobControl = UNCONTROLLED) -> dict[str, Any]:
-    """Unpacks an export into a folder, checks it and migrates it to this release's schema; returns the manifest.
+def unpack_export(
+    file: BufferedReader, request: ImportRequest, folder: Path, course: JobControl = UNCONTROLLED
+) -> dict[str, Any]:
+    """Unpacks an export, read from its start, into a folder, checks it and migrates it to this release's schema; returns the
+    manifest.
 
     Raises BackupInvalid, StorageFull or Stopped.
     """
-    with full_disks():
-        manifest = _unpack(path, passphrase, folder, course)
+    with full_disks(), parts_in(file, request.path, request.passphrase) as parts:
+        manifest = _unpack(parts, request.path, folder, course)
         _migrate_file(folder / TENANT_DATABASE)
     return manifest
 
 
-def _unpack(path: Path, passphrase: str | None, folder: Path, course: JobControl) -> dict[str, Any]:
+def _unpack(parts: Iterator[OpenPart], path: Path, folder: Path, course: JobControl) -> dict[str, Any]:
     manifest: dict[str, Any] | None = None
     count = size = 0
-    with parts_of(path, passphrase) as parts:
-        first = next(parts, None)
-        if first is None or first.name != TENANT_DATABASE:
-            raise BackupInvalid(
-                Sentence("%(name)s is not a tenant export; use `gos restore` for the backup of an appliance", name=path.name)
-            )
-        stored = {TENANT_DATABASE: store_part(first, folder / TENANT_DATABASE)}
-        with open_snapshot(folder / TENANT_DATABASE) as file:
-            refuse_newer(file)
-            check_schema(file)
-            for part in parts:
-                course.refuse_stopping()
-                if part.name == MANIFEST and manifest is None:
-                    manifest = parse_manifest(read_small(part))
-                elif part.name.startswith(CONTENTS) and manifest is None:
-                    count, size = count + 1, size + _store_content(file, part, folder)
-                    course.report("reading", count, 0)
-                else:
-                    raise BackupInvalid(Sentence(
-                        "the export contains an unknown part %(name)s; use the release that created it", name=repr(part.name[:80])
-                    ))
-            if manifest is None:
-                raise BackupInvalid("the export is incomplete: its manifest is missing; use another copy of it")
-            check_parts(manifest, stored, FORMAT, KIND)
-            check_contents(manifest, count, size)
-            check_rows(manifest, file, count)
+    first = next(parts, None)
+    if first is None or first.name != TENANT_DATABASE:
+        raise BackupInvalid(
+            Sentence("%(name)s is not a tenant export; use `gos restore` for the backup of an appliance", name=path.name)
+        )
+    stored = {TENANT_DATABASE: store_part(first, folder / TENANT_DATABASE)}
+    with open_snapshot(folder / TENANT_DATABASE) as file:
+        refuse_newer(file)
+        check_schema(file)
+        for part in parts:
+            course.refuse_stopping()
+            if part.name == MANIFEST and manifest is None:
+                manifest = parse_manifest(read_small(part))
+            elif part.name.startswith(CONTENTS) and manifest is None:
+                count, size = count + 1, size + _store_content(file, part, folder)
+                course.report("reading", count, 0)
+            else:
+                raise BackupInvalid(Sentence(
+                    "the export contains an unknown part %(name)s; use the release that created it", name=repr(part.name[:80])
+                ))
+        if manifest is None:
+            raise BackupInvalid("the export is incomplete: its manifest is missing; use another copy of it")
+        check_parts(manifest, stored, FORMAT, KIND)
+        check_contents(manifest, count, size)
+        check_rows(manifest, file, count)
     return manifest
 
 
@@ -180,7 +191,7 @@ def _migrate_file(path: Path) -> None:
 
 
 def _store_contents(places: Places, database: Path, folder: Path, tenant_id: str, course: JobControl) -> dict[str, str]:
-    """Stores the contents before their rows; if the import fails, garbage collection removes them.
+    """Moves the contents to the store before their rows; if the import fails, garbage collection removes them.
 
     Returns new places by old ones, also for missing contents, because the places in the file are not trusted.
     """
@@ -198,6 +209,7 @@ def _store_contents(places: Places, database: Path, folder: Path, tenant_id: str
                 with path.open("rb") as source:
                     for piece in iter(partial(source.read, 1 << 20), b""):
                         receiver.write(piece)
+                path.unlink()  # so that a large export does not need the space twice
                 places.adopt(receiver.finish().path, new_places[place])
     return new_places
 

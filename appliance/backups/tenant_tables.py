@@ -38,7 +38,7 @@ NOT_EXPORTED: Mapping[str, str] = {
     **dict.fromkeys(("integration_token", "integration_consent"), "contains sealed secrets; connect again"),
     **dict.fromkeys(
         ("action_preview", "document_upload", "document_upload_part", "file_import", "idempotency", "integration_slot",
-         "llm_reservation", "pending_call", "suspended_step"), "is unfinished work",
+         "llm_reservation", "pending_call", "suspended_step", "tenant_job"), "is unfinished work",
     ),
     **dict.fromkeys(("integration_circuit", "step_cache"), "is rebuilt"),
 }  # fmt: skip

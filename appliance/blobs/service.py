@@ -71,12 +71,14 @@ class BlobDamaged(ApplianceError):
 class Blobs:
     """The blobs of every tenant in one place store.
 
-    `holders` are the tables (with columns tenant_id and sha256) whose rows refer to blobs.
+    `holders` are the tables (with columns tenant_id and sha256) whose rows refer to blobs, `place_holders` those (with a column
+    place) whose rows name files in the store that are no blobs.
     """
 
-    def __init__(self, places: Places, holders: Iterable[str]) -> None:
+    def __init__(self, places: Places, holders: Iterable[str], place_holders: Iterable[str] = ()) -> None:
         self._places = places
         self._holders = tuple(holders)
+        self._place_tables = ("blob", *place_holders)
 
     # -- storing
 
@@ -222,10 +224,14 @@ class Blobs:
     def _delete_strays(self, before: int) -> int:
         count = 0
         for place, written_ms in self._places.walk():
-            if written_ms < before and not db.rows("SELECT 1 FROM blob WHERE place = ?", (place,)):
+            if written_ms < before and not self._is_named(place):
                 self._places.delete(place)
                 count += 1
         return count
+
+    def _is_named(self, place: str) -> bool:
+        tables = self._place_tables
+        return any(db.rows(f"SELECT 1 FROM {table} WHERE place = ? LIMIT 1", (place,)) for table in tables)  # noqa: S608
 
 
 class Batch:

@@ -34,6 +34,4 @@ from .starter import order_system_url as order_system_url
 from .starter import starter_folder as starter_folder
 from .starter import starter_input as starter_input
 from .starter import starter_solution as starter_solution
-from .transfers import EXPORT as EXPORT
-from .transfers import RESET as RESET
 from .transfers import Transfers as Transfers

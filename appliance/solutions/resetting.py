@@ -1,6 +1,6 @@
 """Resets a tenant from a solution: empties and fills it in one write, so that any failure leaves it unchanged."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -8,7 +8,16 @@ from appliance.backups import clear_tenant
 from appliance.core.scope import TenantScope
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change
+from appliance.solutions.kinds.webapp_deployment import publish_apps
 from appliance.solutions.service import Application, SolutionServices, plan_solution, refuse_blocked
+
+
+@dataclass(frozen=True)
+class WrittenReset:
+    """A reset whose write is committed: the number of deleted rows, and by app the versions that are published after checks."""
+
+    deleted: int
+    to_check: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -30,18 +39,35 @@ def reset_tenant(scope: TenantScope, tools: SolutionServices, solution: Solution
 
     Raises the errors of `apply_solution` and `clear_tenant`; after any of them the tenant is unchanged.
     """
+    return publish_reset(scope, tools, write_reset(scope, tools, solution, force=force))
+
+
+def write_reset(
+    scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool = False,
+    conclude: Callable[[WrittenReset], None] = lambda _: None,
+) -> WrittenReset:  # fmt: skip
+    """The part of a reset that is one transaction; `conclude` is called in it with the result."""
     application = Application(scope, tools, solution)
     application.prepare(_plan_emptied(scope, tools, solution, force=force))
-    done: list[Change] = []
-    deleted = clear_tenant(scope, force=force, fill=lambda: done.extend(application.write()))
-    published = application.publish(done)
-    return Reset(deleted, {change.id: change.failed for change in published if change.failed})
+
+    def fill(deleted: int) -> None:
+        application.write()
+        conclude(WrittenReset(deleted, application.to_check))
+
+    deleted = clear_tenant(scope, force=force, fill=fill)
+    return WrittenReset(deleted, application.to_check)
+
+
+def publish_reset(scope: TenantScope, tools: SolutionServices, written: WrittenReset) -> Reset:
+    """The part after it, which can be repeated: publish the WebApps with checks."""
+    publishing = tools.publishing
+    return Reset(written.deleted, publish_apps(scope, publishing, written.to_check) if publishing is not None else {})
 
 
 def _plan_emptied(scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool) -> list[Change]:
     """What an apply would do to the emptied tenant, planned in a write that is rolled back."""
 
-    def plan() -> NoReturn:
+    def plan(_: int) -> NoReturn:
         changes = plan_solution(scope, tools, solution)
         refuse_blocked(changes)
         raise _Planned(changes)

@@ -104,6 +104,11 @@ class Application:
         self._scope, self._tools, self._solution, self._options = scope, tools, solution, options
         self._to_check: dict[str, int] = {}
 
+    @property
+    def to_check(self) -> dict[str, int]:
+        """After `write`: the versions by app that are published only after their checks."""
+        return dict(self._to_check)
+
     def prepare(self, planned: Sequence[Change]) -> None:
         """Store the contents that the planned changes need; nothing is visible yet."""
         scope, tools, solution = self._scope, self._tools, self._solution

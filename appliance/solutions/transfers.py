@@ -1,46 +1,29 @@
 """Long-running operations on a whole tenant: export it, import an export, reset it from a solution."""
 
-from appliance.backups import BackgroundJob, BackgroundJobs, UploadedExports, check_passphrase, exports
+from appliance.backups.jobs import JobFiles, JobRunner, TenantExports, UploadedExports, delete_expired
 from appliance.blobs import Places
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
-from appliance.core.scope import TenantScope
 
-from .definition import Solution
 from .planning import SolutionServices
-from .resetting import reset_tenant
-
-EXPORT, RESET = "export", "reset"
+from .reset_jobs import TenantResets
 
 
 class Transfers:
-    """Starts the background jobs; `works` has their progress."""
+    """The jobs on whole tenants; `runner` has those that this process runs."""
 
-    def __init__(self, config: Config, places: Places, sealer: Sealer) -> None:
-        self._config, self._places = config, places
-        self.jobs = BackgroundJobs()
-        self.arrivals = UploadedExports(config, places, sealer, self.jobs)
-
-    def export(self, scope: TenantScope, passphrase: str | None) -> BackgroundJob:
-        """Start an export; its result is the manifest.  Conflict while one is running, BackupInvalid for a short passphrase."""
-        if passphrase is not None:
-            check_passphrase(passphrase)
-        return self.jobs.begin(
-            scope, EXPORT, lambda course: exports.make_export(self._config, self._places, scope, passphrase, course)
-        )
-
-    def reset(self, scope: TenantScope, tools: SolutionServices, solution: Solution) -> BackgroundJob:
-        """Start emptying the tenant and applying a solution to it, as a whole or not at all; the result is a Reset."""
-        for name in ("keys.write", "solutions.apply"):
-            scope.require(name)
-        return self.jobs.begin(scope, RESET, lambda _: reset_tenant(scope, tools, solution))
+    def __init__(self, config: Config, places: Places, sealer: Sealer, tools: SolutionServices, runner: JobRunner) -> None:
+        self.runner = runner
+        self._files = files = JobFiles(config, places)
+        self.exports = TenantExports(places, files, runner)
+        self.arrivals = UploadedExports(places, sealer, files, runner)
+        self.resets = TenantResets(config, tools, files, runner)
 
     def tidy(self) -> None:
-        """Delete expired exports and uploaded files that were not imported."""
-        exports.delete_expired(self._config)
-        self.arrivals.delete_expired()
+        """Delete expired jobs with their files, and the temporary folders of killed processes."""
+        self._files.delete(delete_expired())
+        self._files.delete_leftovers()
 
     def stop(self) -> None:
-        """Stop the jobs that can be abandoned; writes in progress are finished."""
-        self.jobs.stop()
-        self.arrivals.stop()
+        """Stop what can be abandoned, and leave it to other processes or the next start; writes in progress are finished."""
+        self.runner.stop()

@@ -33,6 +33,7 @@ SHARED = {
     "tests/sites/test_acme.py": {"webapps"},
     "tests/sites/test_orders.py": {"webapps"},
     "tests/sites/test_smoke.py": {"webapps"},
+    "tests/solutions/test_reset_jobs.py": {"backups"},
     "tests/webapps/test_traffic.py": {"sites"},
 }
 """Tests of two rooms together, and the other rooms whose private names they can import."""

@@ -12,9 +12,12 @@ import pytest
 from appliance.agents import store as agent_store
 from appliance.agents.journal import Entry, Journal
 from appliance.agents.service import AgentRuns
+from appliance.backups.jobs import EXPORT, JobRunner, NewJob
+from appliance.backups.jobs import records as records_of_jobs
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.connectors.oauth import TokenAnswer
 from appliance.core import clock
+from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import IdempotencyInFlight
@@ -207,6 +210,34 @@ def work_on_imports(folder: Path, url: str) -> Iterator[list[Worker]]:
         formats.stop()
 
 
+class TenantJobWorker(Worker):
+    table = "tenant_job"
+
+    def __init__(self, presence: Presence, sealer: Sealer) -> None:
+        self.presence, self._runner = presence, JobRunner(sealer, presence.instance, presence.is_alive)
+
+    def claim(self) -> Any:
+        return db.write(lambda: records_of_jobs.insert_running(ACME, NewJob(EXPORT), self.presence.instance))[0]
+
+    def take_over(self) -> Any:
+        lost = self._runner._orphans.find(clock.now_ms(), 10)
+        return db.write(lambda: records_of_jobs.claim(lost[0], self.presence.instance)) if lost else None
+
+    def settle(self, claim: Any, result: int) -> None:
+        db.write(lambda: records_of_jobs.finish(claim, {"damaged": result}))
+
+    def result(self) -> str:
+        (job,) = records_of_jobs.list_jobs(ACME, EXPORT)
+        return str(job.result.get("damaged"))
+
+
+@contextmanager
+def work_on_tenant_jobs(folder: Path, url: str) -> Iterator[list[Worker]]:
+    with migrated(url):
+        tenants.create_tenant("acme", "acme")
+        yield [TenantJobWorker(open_presence(folder / "workers"), Sealer(bytes(32))) for _ in range(3)]
+
+
 class CallWorker(Worker):
     table = "integration_call"
 
@@ -296,6 +327,7 @@ USERS = {
     "agent runs": work_on_agent_runs,
     "publications": work_on_publications,
     "imports": work_on_imports,
+    "tenant jobs": work_on_tenant_jobs,
     "calls": work_on_calls,
     "tokens": work_on_tokens,
     "certificate orders": work_on_orders,

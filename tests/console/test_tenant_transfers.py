@@ -57,6 +57,13 @@ def labels(house: Running, tenant: str) -> list[str]:
         return [each["label"] for each in answer.json()["data"]] if answer.is_success else []
 
 
+def stored_files(house: Running, tenant: str) -> list[Path]:
+    """The files of the tenant's jobs; none of any job may be half written."""
+    data = house.config.data
+    assert [*(data / "blobs" / "incoming").iterdir(), *(data / "transfers").glob("*")] == []
+    return sorted((data / "blobs" / tenant / "jobs").glob("*"))
+
+
 def export_tenant(browser: Browser, passphrase: str = "") -> tuple[str, bytes]:
     here = browser.at(TENANT, EXPORT)
     assert browser.post(here, {"passphrase": passphrase, "again": passphrase}).status_code == 200
@@ -71,16 +78,15 @@ def test_only_an_owner_exports_and_downloads(house: Running, visitor: Callable[[
     assert ours.post(ours.at(TENANT, EXPORT), {"passphrase": "short", "again": "short"}).status_code == 422
     first, _ = export_tenant(ours)
     link, content = export_tenant(ours, PHRASE)
-    folder = house.config.data / "exports"
-    assert [path.name for path in folder.iterdir()] == [link.rpartition("/")[2]], f"{first} is older"
-    assert content == (folder / link.rpartition("/")[2]).read_bytes()
+    (file,) = stored_files(house, TENANT)
+    assert content == file.read_bytes(), f"{first} is older"
     assert {"tenant.export", "tenant.download"} <= set(actions(house))
     for path in (EXPORT, link):
         assert builder.get(builder.at(TENANT, path)).status_code == 403
     assert builder.post(builder.at(TENANT, EXPORT), {}).status_code == 403
     assert owner.get(owner.at("acme", link)).status_code == 404
     assert ours.post(ours.at(TENANT, f"{link}/delete"), {}).status_code == 200
-    assert list(folder.iterdir()) == []
+    assert stored_files(house, TENANT) == []
 
 
 def upload_export(admin: Browser, content: bytes) -> str:
@@ -112,7 +118,7 @@ def test_an_encrypted_export_is_opened_reviewed_and_imported(
     assert roles == {"owner@moving.test": "owner", "builder@moving.test": "builder", "owner@acme.test": "owner"}
     assert "tenant.import" in actions(house, "acme")
     assert "tenant.import" in actions(house, "copied")
-    assert not [path for path in (house.config.data / "arriving").rglob("*") if path.is_file()]
+    assert stored_files(house, "acme") == []
 
 
 def test_a_failed_import_stores_nothing_and_can_be_retried(
@@ -134,10 +140,10 @@ def test_a_failed_import_stores_nothing_and_can_be_retried(
 
 
 def test_only_administrators_of_the_appliance_import(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:
-    ours, before = visitor("owner"), uploaded_files(house)
+    ours, before = visitor("owner"), stored_files(house, "acme")
     assert ours.get(ours.at(TENANT, TENANTS)).status_code == 403
     assert ours.upload(ours.at(TENANT, f"{TENANTS}/import"), ("a.gost", b"x" * 100_000)).status_code == 403
-    assert uploaded_files(house) == before
+    assert stored_files(house, "acme") == before
     ignored = ours.post(ours.at(TENANT, f"{TENANTS}/import"), {"no": "multipart"})
     assert ignored.status_code == 403, "the body is not even read"
     refused = owner.upload(owner.at("acme", f"{TENANTS}/import"), ("a.gost", b"no export at all"))
@@ -151,11 +157,7 @@ def test_only_administrators_of_the_appliance_import(house: Running, visitor: Ca
         assert answer.status_code == 403
     wait_for_result(owner, here)
     owner.post(f"{here}/discard", {})
-    assert uploaded_files(house) == before
-
-
-def uploaded_files(house: Running) -> list[Path]:
-    return sorted(path for path in (house.config.data / "arriving").rglob("*") if path.is_file())
+    assert stored_files(house, "acme") == before
 
 
 def test_a_reset_is_confirmed_and_restores_the_initial_state(house: Running, visitor: Callable[[str], Browser]) -> None:

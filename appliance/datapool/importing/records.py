@@ -184,11 +184,6 @@ def claim(lost: Lease, owner: str) -> Claim | None:
     return Claim(scope, import_id, row.fence + 1, row.claims + 1)
 
 
-def renew(claim: Claim) -> None:
-    """Extend the lease.  LeaseLost."""
-    LEASES.renew(claim.key, claim.fence, clock.now_ms() + LEASE_MS)
-
-
 def save(claim: Claim, before: ImportReport, report: ImportReport) -> None:
     """Store the progress, and extend the lease.  LeaseLost: another process runs the import, so nothing of this may be stored."""
     changes: dict[str, Any] = {"report": _counts(report), "claims": 0, "accessed_at": clock.now_ms()}
@@ -210,12 +205,6 @@ def finish(claim: Claim, state: Literal["tried", "done"], report: ImportReport) 
 def fail(claim: Claim, problem: str) -> None:
     """Store why the import stopped; the report counts the rows that were stored.  LeaseLost."""
     LEASES.settle(claim.key, claim.fence, {"state": "stopped", "problem": problem, "accessed_at": clock.now_ms()})
-
-
-def release(claim: Claim) -> None:
-    """Leave the import to any process, at once, without counting this claim."""
-    LEASES.update(claim.key, claim.fence, {"claims": 0})
-    LEASES.release(claim.key, claim.fence)
 
 
 def _counts(report: ImportReport) -> dict[str, Any]:

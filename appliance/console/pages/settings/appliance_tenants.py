@@ -1,10 +1,11 @@
 """Pages for administrators: the list of tenants, and the import of an exported tenant."""
 
 from collections.abc import Mapping
-from copy import copy
+from pathlib import Path
 from typing import Any
 
-from appliance.backups import ImportRequest, UploadedExport, count_in_manifest, has_account
+from appliance.backups import ImportRequest, count_in_manifest, has_account
+from appliance.backups.jobs import UploadedExport
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
@@ -62,19 +63,16 @@ def show_import(visit: Visit, arrival_id: str) -> Answer:
 
 
 def _import_page(visit: Visit, upload: UploadedExport, problem: ApplianceError | None = None) -> Page:
-    # In this order: work that is over has stored its result, and the page shows one moment of an import that goes on.
-    is_busy, upload = upload.is_busy, copy(upload)
-    request, manifest = visit.request, upload.unpacked.manifest if upload.unpacked else {}
+    request, manifest = visit.request, upload.manifest
     sent = request.method == "POST"
     form: Mapping[str, Any] = {
         "name": request.field("name") if sent else _free_id(manifest),
         "title": request.field("title") if sent else _name_of(manifest),
         "active": bool(request.field("active")), "owner": bool(request.field("owner")) or not sent,
     }  # fmt: skip
-    stopped = upload.work.problem if upload.work is not None and not is_busy and not upload.imported else None
     values = {
-        "upload": upload, "manifest": manifest, "here": _address(upload), "problem": problem, "stopped": stopped, "form": form,
-        "stages": STAGES, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "kinds": KINDS, "max_names": MAX_NAMES,
+        "upload": upload, "manifest": manifest, "here": _address(upload), "problem": problem, "form": form, "stages": STAGES,
+        "every": EVERY_MS if upload.is_busy else 0, "kinds": KINDS, "max_names": MAX_NAMES,
         "comes": count_in_manifest(manifest["tables"]) if manifest else [],
         "known": {each["login"] for each in manifest.get("people", ()) if has_account(each["login"])},
         "url": visit.services.config.tenant_url(upload.imported.tenant_id) if upload.imported else "",
@@ -104,7 +102,7 @@ def open_export(visit: Visit, arrival_id: str) -> Answer:
             raise ValidationFailed("enter the passphrase that the file was encrypted with", pointer="/passphrase")
         arrivals.open(visit.scope, arrival_id, visit.request.field("passphrase"))
     except ApplianceError as error:
-        return _import_page(visit, upload, error)
+        return _import_page(visit, arrivals.get(visit.scope, arrival_id), error)
     return Redirect(_address(upload))
 
 
@@ -119,10 +117,10 @@ def run_import(visit: Visit, arrival_id: str) -> Answer:
         tenant_id, title = field("name").strip(), field("title").strip()
         if not tenant_id:
             raise ValidationFailed("enter an id for the new tenant", pointer="/name")
-        request = ImportRequest(upload.folder, None, tenant_id, bool(field("active")), title, owner)
+        request = ImportRequest(Path(upload.job.name), None, tenant_id, bool(field("active")), title, owner)
         arrivals.write(visit.scope, arrival_id, request)
     except ApplianceError as error:
-        return _import_page(visit, upload, error)
+        return _import_page(visit, arrivals.get(visit.scope, arrival_id), error)
     return Redirect(_address(upload))
 
 

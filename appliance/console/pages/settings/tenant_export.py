@@ -1,15 +1,11 @@
 """The export of the tenant, for its owners: created in the background, kept for a day, downloaded as a file."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-from appliance.backups import counting, exports
+from appliance.backups import counting
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
 from appliance.monitor import audit
-from appliance.solutions import EXPORT
 
 from .tenant_settings import KINDS
 
@@ -28,10 +24,11 @@ def show_export(visit: Visit) -> Answer:
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
     services, scope = visit.services, visit.scope
-    work = services.transfers.jobs.latest(scope, EXPORT)
-    is_busy = work is not None and not work.is_over
+    exports = services.transfers.exports
+    work = exports.latest(scope)
+    is_busy = work is not None and work.is_busy
     values = {
-        "exports": exports.list_exports(services.config, scope), "work": work, "is_busy": is_busy, "stages": STAGES,
+        "exports": exports.list_exports(scope), "work": work, "is_busy": is_busy, "stages": STAGES,
         "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem, "kinds": KINDS,
         "exported": [] if part else counting.count_exported(scope),
     }  # fmt: skip
@@ -45,7 +42,7 @@ def make_export(visit: Visit) -> Answer:
     try:
         if passphrase != visit.request.field("again"):
             raise ValidationFailed("the two passphrases differ; enter the same one twice", pointer="/again")
-        visit.services.transfers.export(visit.scope, passphrase or None)
+        visit.services.transfers.exports.start(visit.scope, passphrase or None)
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(HERE)
@@ -54,19 +51,13 @@ def make_export(visit: Visit) -> Answer:
 @page("GET", "/settings/export/<name>", scope="keys.write")
 def download_export(visit: Visit, name: str) -> Answer:
     """Download an export."""
-    export = exports.get_export(visit.services.config, visit.scope, name)
+    export, pieces = visit.services.transfers.exports.read(visit.scope, name)
     db.write(lambda: audit.record(visit.scope, "tenant.download", visit.scope.tenant_id, {"file": export.name}))
-    return File(export.name, "application/octet-stream", pieces_of_file(export.path), export.size)
-
-
-def pieces_of_file(path: Path) -> Iterator[bytes]:
-    """Read a file in pieces of 1 MiB."""
-    with path.open("rb") as file:
-        yield from iter(lambda: file.read(1 << 20), b"")
+    return File(export.name, "application/octet-stream", pieces, export.size)
 
 
 @page("POST", "/settings/export/<name>/delete", scope="keys.write")
 def delete_export(visit: Visit, name: str) -> Answer:
     """Delete an export before it expires."""
-    exports.delete_export(visit.services.config, visit.scope, name)
+    visit.services.transfers.exports.delete(visit.scope, name)
     return Redirect(HERE)

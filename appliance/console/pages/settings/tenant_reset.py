@@ -1,19 +1,11 @@
 """The reset of the tenant to a solution, for its owners: previewed, confirmed with the tenant's id, run in the background."""
 
 from appliance.backups import counting
+from appliance.blobs import ReceivedFile
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.solutions import (
-    LARGEST_BYTES,
-    RESET,
-    ArchiveLimits,
-    Solution,
-    order_system_url,
-    read_archive,
-    read_solution,
-    starter_solution,
-)
+from appliance.solutions import LARGEST_BYTES
 
 from .tenant_settings import KINDS
 
@@ -28,8 +20,8 @@ def show_reset(visit: Visit) -> Answer:
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
-    work = visit.services.transfers.jobs.latest(visit.scope, RESET)
-    is_busy = work is not None and not work.is_over
+    work = visit.services.transfers.resets.latest(visit.scope)
+    is_busy = work is not None and work.is_busy
     limits, request = visit.services.config.limits, visit.request
     values = {
         "work": work, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem,
@@ -43,29 +35,22 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
 @page("POST", "/settings/reset", scope="keys.write", takes_files=True)
 def reset_tenant(visit: Visit) -> Answer:
     """Start a reset; if it fails, the tenant is left unchanged."""
-    services = visit.services
     try:
         if visit.request.field("confirm").strip() != visit.scope.tenant_id:
             raise ValidationFailed(
                 Sentence("enter the id of this tenant to confirm: %(tenant)s", tenant=visit.scope.tenant_id), pointer="/confirm"
             )
-        services.transfers.reset(visit.scope, services.solutions, _solution(visit))
+        visit.services.transfers.resets.start(visit.scope, _archive(visit))
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(HERE)
 
 
-def _solution(visit: Visit) -> Solution:
-    """The chosen solution, read completely, so that nothing is deleted before it is known to be valid."""
-    config = visit.services.config
+def _archive(visit: Visit) -> ReceivedFile | None:
+    """The archive of the chosen solution; None for the starter."""
     if visit.request.field("solution") != "own":
-        return starter_solution(order_system_url(config))
+        return None
     sent = visit.request.file("file")
     if sent is None or not sent.received.size:
         raise ValidationFailed("choose the archive of the solution, or the starter", pointer="/file")
-    bounds = ArchiveLimits(config.limits.archive_files, min(config.limits.archive_mb << 20, LARGEST_BYTES))
-    try:
-        with sent.received.open() as file:
-            return read_solution(read_archive(file, bounds))
-    except ApplianceError as error:
-        raise ValidationFailed(error.message, pointer="/file") from error
+    return sent.received

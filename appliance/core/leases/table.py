@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import peewee
 
-from . import clock
-from .database import db
-from .database.changes import earliest
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.changes import earliest
 
 Key = tuple[Any, ...]
 Changes = Mapping[str, Any]

@@ -1,0 +1,5 @@
+"""Leases: rows that one worker at a time works on, under a fence (`table`), and the threads that work on them (`claims`)."""
+
+from .table import Changes, Key, Lease, LeaseLost, LeaseTable, OrphanFinder
+
+__all__ = ["Changes", "Key", "Lease", "LeaseLost", "LeaseTable", "OrphanFinder"]

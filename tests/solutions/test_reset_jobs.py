@@ -1,0 +1,93 @@
+"""A reset of a tenant is continued by another process when its own is gone, and is done once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.backups.jobs import records
+from appliance.blobs import ReceivedFile
+from appliance.core.database import db
+from appliance.core.errors import Conflict
+from appliance.core.leases import LeaseLost
+from appliance.core.scope import TenantScope
+from appliance.datapool import service as datapool
+from appliance.solutions import SolutionServices, reset_jobs, resetting, write_zip
+from tests.backups.job_processes import Processes, collections, kill, open_processes, wait_for
+from tests.processes.world import wait_until
+
+FILES = {"solution.yaml": b"name: wanted\n", "collections/parts.yaml": b"name: parts\nfields:\n  - {name: number, type: text}\n"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Processes]:
+    with open_processes(tmp_path / "data") as processes:
+        yield processes
+
+
+def archive(cluster: Processes) -> ReceivedFile:
+    return cluster.blobs.receive(write_zip(FILES))
+
+
+def count_resets(scope: TenantScope) -> int:
+    sql = "SELECT count(*) FROM audit_entry WHERE tenant_id = ? AND action = 'tenant.reset'"
+    return int(db.rows(sql, (scope.tenant_id,))[0][0])
+
+
+def test_a_reset_of_a_process_that_died_is_made_by_another(cluster: Processes) -> None:
+    here, there = cluster.open("one"), cluster.open("two")
+    here.runner.submit = lambda claim: None  # type: ignore[method-assign]  # it dies before it begins
+    here.resets.start(cluster.scope, archive(cluster))
+    with pytest.raises(Conflict, match="already running"):
+        there.resets.start(cluster.scope, archive(cluster))
+    assert len(cluster.files()) == 1, "the second archive is deleted"
+    kill(cluster, there, "one")
+    done = wait_for(lambda: there.resets.latest(cluster.scope))
+    assert (done.state, done.result["deleted"] > 0, done.result["failed"]) == ("done", True, {})
+    assert (collections(cluster.scope), count_resets(cluster.scope), cluster.files()) == (["parts"], 1, [])
+
+
+def test_a_reset_whose_process_died_after_its_write_is_not_written_again(
+    cluster: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = cluster.open("one"), cluster.open("two")
+
+    def die(*_: object) -> None:
+        raise LeaseLost("as if the process had died: nothing more is recorded")
+
+    monkeypatch.setattr(reset_jobs, "publish_reset", die)
+    here.resets.start(cluster.scope, archive(cluster))
+    wait_until(lambda: not here.runner._active)
+    datapool.create_collection(cluster.scope, {"name": "later", "fields": [{"name": "a", "type": "text"}]})
+    monkeypatch.setattr(reset_jobs, "publish_reset", resetting.publish_reset)
+    kill(cluster, there, "one")
+    done = wait_for(lambda: there.resets.latest(cluster.scope))
+    assert (done.state, done.result["deleted"] > 0) == ("done", True)
+    assert (collections(cluster.scope), count_resets(cluster.scope), cluster.files()) == (["later", "parts"], 1, [])
+
+
+def test_a_reset_that_fails_after_its_write_is_done(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = cluster.open("one")
+
+    def fail(scope: TenantScope, tools: SolutionServices, written: resetting.WrittenReset) -> None:
+        raise Conflict("it cannot be published now")
+
+    monkeypatch.setattr(reset_jobs, "publish_reset", fail)
+    process.resets.start(cluster.scope, archive(cluster))
+    done = wait_for(lambda: process.resets.latest(cluster.scope))
+    assert (done.state, done.problem, collections(cluster.scope)) == ("done", None, ["parts"])
+
+
+def test_a_reset_by_a_process_that_lost_it_is_undone(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = cluster.open("one")
+    cluster.alive.add("two")
+    save = records.save_progress
+
+    def save_and_lose(*progress: object) -> None:
+        save(*progress)  # type: ignore[arg-type]
+        db.execute("UPDATE tenant_job SET fence = fence + 1, owner = 'two'")
+
+    monkeypatch.setattr(records, "save_progress", save_and_lose)
+    here.resets.start(cluster.scope, None)
+    wait_until(lambda: not here.runner._active)
+    assert (collections(cluster.scope), count_resets(cluster.scope)) == (["lines", "orders"], 0)
