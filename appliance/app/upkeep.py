@@ -25,8 +25,8 @@ from .authority import authority_upkeep
 
 
 def own_upkeep(services: Services) -> list[PeriodicJob]:
-    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications, imports
-    and jobs on tenants that it runs."""
+    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications, imports,
+    jobs on tenants and requested backups that it runs."""
     deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
     requests, key_traffic, jobs = services.webapps.requests, services.monitor.key_traffic, services.transfers.runner
     return [
@@ -42,6 +42,7 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder
         PeriodicJob("imports", 2.0, services.imports.runner.resume, rest=Rest(next_due=services.imports.runner.next_due)),
         PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),
+        services.backups,
     ]
 
 
@@ -72,7 +73,6 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
         PeriodicJob("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use()), SLOW),
         *authority_upkeep(services.config),
         *build_text_tasks(services.blobs, formats),
-        services.backups,
     ]
 
 

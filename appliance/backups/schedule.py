@@ -71,7 +71,10 @@ class _BackupRequest:
 
 
 class Schedule:
-    """Makes a backup whenever one is due or requested; a lock lets only one process of the appliance make it."""
+    """Makes a backup whenever one is due or requested; a lock lets only one process of the appliance make it.
+
+    A process without workers makes only those that were requested from it.
+    """
 
     def __init__(self, config: Config, places: Places) -> None:
         self._config, self._places = config, places
@@ -101,7 +104,7 @@ class Schedule:
     def run_due(self) -> BackupResult | None:
         """Makes, verifies and records a backup if one is due or requested; returns its result, None without one."""
         with _lock(self._config) as is_locked:
-            due = next_due(self._config)
+            due = next_due(self._config) if self._config.server.run_workers else None
             is_due = due is not None and due <= clock.now_ms()
             if not is_locked or self._stopping or not (is_due or self._request):
                 return None

@@ -360,6 +360,17 @@ def test_a_backup_is_made_on_request(world: World, monkeypatch: pytest.MonkeyPat
     assert verify_backup(Path(result.path), PASSPHRASE)["contents"]["count"] == 2
 
 
+def test_a_process_without_workers_makes_only_requested_backups(scheduled: World) -> None:
+    config = replace(scheduled.config, server=replace(scheduled.config.server, run_workers=False))
+    with scheduled.opened():
+        own = Schedule(config, scheduled.places)
+        assert own.run_due() is None
+        own.request_now(PASSPHRASE)
+        result = own.run_due()
+    assert result is not None
+    assert result.problem is None
+
+
 def test_without_a_folder_no_backup_is_made(world: World) -> None:
     with world.opened():
         assert Schedule(world.config, world.places).run_due() is None
