@@ -42,7 +42,8 @@ class Processes:
         return Blobs(self.world.places, blob_holders(), place_holders())
 
     def files(self) -> list[str]:
-        """The files of jobs in the store, and what is left in temporary folders."""
+        """The files of jobs in the store, and what is left in temporary folders, as soon as nothing runs."""
+        wait_until(lambda: not any(each.runner._active for each in self.processes))
         data = self.world.config.data
         paths = [*(data / "blobs").glob("*/jobs/*"), *(data / "blobs" / "incoming").iterdir(), *(data / FOLDER).glob("*")]
         return sorted(path.relative_to(data).as_posix() for path in paths)

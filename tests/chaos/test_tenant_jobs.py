@@ -64,9 +64,9 @@ def check_reset(api: httpx.Client) -> None:
 
 
 def check_files(folder: Path, most: int = 0) -> None:
-    """At most so many files of jobs are stored, and none is half written."""
-    assert len(list((folder / "blobs").glob("*/jobs/*"))) <= most
-    assert list((folder / "blobs" / "incoming").iterdir()) == []
+    """Soon after a job, at most so many files of jobs are stored, and none is half written."""
+    wait_until(lambda: len(list((folder / "blobs").glob("*/jobs/*"))) <= most)
+    wait_until(lambda: list((folder / "blobs" / "incoming").iterdir()) == [])
 
 
 # -- two servers

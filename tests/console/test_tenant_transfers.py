@@ -14,6 +14,7 @@ from appliance.testing.running import Running
 from tests.api.resources import Resources
 from tests.console.browser import Browser
 from tests.console.conftest import PASSWORD
+from tests.processes.world import wait_until
 
 TENANT = "moving"
 EXPORT, RESET, TENANTS = "/console/settings/export", "/console/settings/reset", "/console/appliance/tenants"
@@ -58,9 +59,9 @@ def labels(house: Running, tenant: str) -> list[str]:
 
 
 def stored_files(house: Running, tenant: str) -> list[Path]:
-    """The files of the tenant's jobs; none of any job may be half written."""
+    """The files of the tenant's jobs, as soon as none of any job is half written."""
     data = house.config.data
-    assert [*(data / "blobs" / "incoming").iterdir(), *(data / "transfers").glob("*")] == []
+    wait_until(lambda: [*(data / "blobs" / "incoming").iterdir(), *(data / "transfers").glob("*")] == [])
     return sorted((data / "blobs" / tenant / "jobs").glob("*"))
 
 
@@ -78,6 +79,7 @@ def test_only_an_owner_exports_and_downloads(house: Running, visitor: Callable[[
     assert ours.post(ours.at(TENANT, EXPORT), {"passphrase": "short", "again": "short"}).status_code == 422
     first, _ = export_tenant(ours)
     link, content = export_tenant(ours, PHRASE)
+    wait_until(lambda: len(stored_files(house, TENANT)) == 1)
     (file,) = stored_files(house, TENANT)
     assert content == file.read_bytes(), f"{first} is older"
     assert {"tenant.export", "tenant.download"} <= set(actions(house))
@@ -118,7 +120,7 @@ def test_an_encrypted_export_is_opened_reviewed_and_imported(
     assert roles == {"owner@moving.test": "owner", "builder@moving.test": "builder", "owner@acme.test": "owner"}
     assert "tenant.import" in actions(house, "acme")
     assert "tenant.import" in actions(house, "copied")
-    assert stored_files(house, "acme") == []
+    wait_until(lambda: stored_files(house, "acme") == [])
 
 
 def test_a_failed_import_stores_nothing_and_can_be_retried(
