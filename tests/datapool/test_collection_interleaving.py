@@ -2,16 +2,19 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
+from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.datapool import Requester
+from appliance.datapool import FileImport, ImportOptions, Requester
 from appliance.datapool import access as access_verbs
 from appliance.datapool import service as datapool
+from appliance.datapool.importing import records
 from appliance.tenants import service as tenants
 from tests.store.cluster import Cluster
 from tests.store.interleaving import Pair, check_pair, without_exclusive_writes
@@ -170,6 +173,35 @@ def an_entity_is_deleted_and_upserted_by_what_is_unique(of: TenantScope) -> Pair
     )
 
 
+def new_import(of: TenantScope) -> str:
+    file_import = FileImport(
+        f"imp{next(numbers)}", "acme", of.actor, add(of), "a.csv", None, "csv", ",", "utf-8", ["code"], [], "tried",
+        ImportOptions(), None, "", clock.now_ms(),
+    )  # fmt: skip
+    digest = f"{next(numbers):064}"
+    blob = "INSERT INTO blob (tenant_id, sha256, size, place, touched_at) VALUES ('acme', ?, 1, ?, 1)"
+    db.write(lambda: [db.execute(blob, (digest, digest)), records.insert(of, replace(file_import, sha256=digest))])
+    return file_import.id
+
+
+def read_import(import_id: str) -> Any:
+    return db.rows("SELECT state, owner IS NULL, fence FROM file_import WHERE id = ?", (import_id,))
+
+
+def start(of: TenantScope, import_id: str, owner: str, options: ImportOptions | None = None) -> Any:
+    return db.write(lambda: records.start(of, import_id, options, owner))
+
+
+def an_import_is_started_twice(of: TenantScope) -> Pair:
+    file = new_import(of)
+    return Pair.of((partial(start, of, file, owner) for owner in "ab"), partial(read_import, file))
+
+
+def an_import_is_started_and_checked_again(of: TenantScope) -> Pair:
+    file = new_import(of)
+    return Pair(lambda: start(of, file, "a"), lambda: start(of, file, "b", ImportOptions()), partial(read_import, file))
+
+
 PAIRS: dict[str, Callable[[TenantScope], Pair]] = {
     each.__name__: each
     for each in (
@@ -178,7 +210,7 @@ PAIRS: dict[str, Callable[[TenantScope], Pair]] = {
         a_collection_is_deleted_beside_a_new_entity, a_collection_is_deleted_with_all_beside_a_batch,
         a_collection_is_deleted_and_referred_to, a_collection_is_made_again_beside_a_new_entity,
         an_access_rule_changes_beside_a_visitor, new_entities_are_upserted_in_a_batch, an_entity_is_replaced_and_updated,
-        an_entity_is_deleted_and_upserted_by_what_is_unique,
+        an_entity_is_deleted_and_upserted_by_what_is_unique, an_import_is_started_twice, an_import_is_started_and_checked_again,
     )
 }  # fmt: skip
 

@@ -228,6 +228,21 @@ def an_execution_is_cancelled_and_claimed(of: World) -> Pair:
     )
 
 
+def an_execution_starts_a_child_and_is_cancelled(of: World) -> Pair:
+    """No child goes on without its parent."""
+    child = of.publish([step()])
+    parent = of.publish([{"id": "sub", "process": {"use": child, "input": {"what": "x"}}}])
+    claim = of.runner.claim("acme", start(of, parent))
+    assert claim is not None
+
+    def read_both() -> Any:
+        assert all(status == "cancelled" for status, *_ in (*read_executions(parent), *read_executions(child)))
+
+    return Pair(
+        lambda: of.runner.run(claim), lambda: of.flow.cancel_execution(of.scope, claim.execution_id), read_both
+    )
+
+
 def a_schedule_is_due_twice(of: World) -> Pair:
     process = of.publish([step("a")], triggers=[HOURLY])
     change = "UPDATE trigger_state SET next_due = 1000 WHERE process_id = ?"
@@ -294,7 +309,8 @@ PAIRS: dict[str, Callable[[World], Pair]] = {
         an_execution_starts_and_the_process_is_paused, an_execution_starts_and_the_process_is_resumed,
         an_execution_is_claimed_and_the_process_paused, an_execution_runs_and_the_process_is_deleted,
         a_failed_execution_is_retried_twice, a_failed_execution_is_retried_and_its_time_is_over,
-        a_failed_execution_is_retried_and_the_process_deleted, an_execution_is_cancelled_and_claimed, a_schedule_is_due_twice,
+        a_failed_execution_is_retried_and_the_process_deleted, an_execution_is_cancelled_and_claimed,
+        an_execution_starts_a_child_and_is_cancelled, a_schedule_is_due_twice,
         a_schedule_is_due_and_changed, an_event_comes_twice, an_event_comes_and_the_process_is_deleted, the_last_two_samples,
         a_sample_is_pinned_and_the_process_deleted,
     )

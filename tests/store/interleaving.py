@@ -148,7 +148,8 @@ def without_exclusive_writes() -> Iterator[None]:
 class Pair:
     """Two functions on something new, which must end as if one had followed the other.
 
-    `read` returns what is compared then: the state of the something, without ids and times.  `may_refuse` are errors with which
+    `read` returns what is compared then: the state of the something, without ids and times; it asserts what must hold whatever
+    came first, as a fault that shows in both orders is not found by comparing.  `may_refuse` are errors with which
     one of them may end although it would not have done so alone, provided that it then has changed nothing.
     """
 

@@ -46,7 +46,7 @@ class Office:
     def issue(self, by: TenantScope, *scopes: str) -> keys.ApiKey:
         return keys.issue_key(by, self.sealer, KeySpec("ci", scopes or ["keys.write", "keys.read"]))[0]
 
-    def keys(self) -> list[tuple[bool, bool, bool]]:
+    def key_states(self) -> list[tuple[bool, bool, bool]]:
         """Of each key whether it is revoked, runs out soon, and may still do something."""
         rows = [keys.get_key(self.scope, each.id) for each in keys.list_keys(self.scope, PageRequest(100)).items]
         return sorted(

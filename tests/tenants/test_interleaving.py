@@ -108,26 +108,26 @@ def somebody_is_invited_and_added(of: Office) -> Pair:
 
 def a_key_is_rotated_twice(of: Office) -> Pair:
     key = of.issue(of.ann)
-    return Pair.of((partial(keys.rotate_key, of.ann, of.sealer, key.id, 60),) * 2, of.keys)
+    return Pair.of((partial(keys.rotate_key, of.ann, of.sealer, key.id, 60),) * 2, of.key_states)
 
 
 def a_key_is_rotated_and_revoked(of: Office) -> Pair:
     key = of.issue(of.ann)
     return Pair(
-        lambda: keys.rotate_key(of.ann, of.sealer, key.id, 60), lambda: keys.revoke_key(of.ann, key.id), of.keys
+        lambda: keys.rotate_key(of.ann, of.sealer, key.id, 60), lambda: keys.revoke_key(of.ann, key.id), of.key_states
     )
 
 
 def a_key_is_revoked_and_issues_another(of: Office) -> Pair:
     key = of.issue(of.ann)
     acting = TenantScope(of.scope.tenant_id, f"key:{key.id}", frozenset(key.scopes))
-    return Pair(lambda: keys.revoke_key(of.ann, key.id), lambda: of.issue(acting), of.keys)
+    return Pair(lambda: keys.revoke_key(of.ann, key.id), lambda: of.issue(acting), of.key_states)
 
 
 def a_key_is_rotated_and_issues_another(of: Office) -> Pair:
     key = of.issue(of.ann)
     acting = TenantScope(of.scope.tenant_id, f"key:{key.id}", frozenset(key.scopes))
-    return Pair(lambda: keys.rotate_key(of.ann, of.sealer, key.id, 60), lambda: of.issue(acting), of.keys)
+    return Pair(lambda: keys.rotate_key(of.ann, of.sealer, key.id, 60), lambda: of.issue(acting), of.key_states)
 
 
 def a_member_is_removed_and_issues_a_key(of: Office) -> Pair:
@@ -135,7 +135,7 @@ def a_member_is_removed_and_issues_a_key(of: Office) -> Pair:
 
     def read() -> Any:
         people.add_member(of.scope, Person.get_by_id(user_of(of.bob)).login, "owner")
-        return of.keys()
+        assert not any(can_act for *_, can_act in of.key_states())
 
     return Pair(lambda: people.remove_member(of.ann, user_of(of.bob)), lambda: of.issue(of.bob), read)
 

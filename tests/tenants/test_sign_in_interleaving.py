@@ -51,8 +51,9 @@ def a_session_is_used_and_signed_out(of: Office) -> Pair:
     )
 
 
-def count_sessions(person: Person) -> int:
-    return int(db.rows("SELECT count(*) FROM session WHERE user_id = ?", (person.id,))[0][0])
+def check_signed_out(person: Person) -> None:
+    """No session and no code is left, whatever came first."""
+    assert db.rows("SELECT kind FROM session WHERE user_id = ?", (person.id,)) == []
 
 
 def a_tenant_is_entered_and_the_browser_signed_out(of: Office) -> Pair:
@@ -64,7 +65,7 @@ def a_tenant_is_entered_and_the_browser_signed_out(of: Office) -> Pair:
     return Pair(
         lambda: sessions.enter(of.sealer, code, of.scope.tenant_id, lifetime_ms=HOUR) and None,
         lambda: sessions.close_sign_in(of.sealer, token),
-        lambda: count_sessions(person),
+        lambda: check_signed_out(person),
     )
 
 
@@ -74,7 +75,7 @@ def a_browser_is_handed_over_and_signed_out(of: Office) -> Pair:
     return Pair(
         lambda: sessions.create_code(of.sealer, person.id, of.scope.tenant_id, "enter", root=root) and None,
         lambda: sessions.close_sign_in(of.sealer, token),
-        lambda: count_sessions(person),
+        lambda: check_signed_out(person),
     )
 
 
@@ -83,7 +84,7 @@ def somebody_signs_in_while_the_password_is_replaced(of: Office) -> Pair:
     return Pair(
         lambda: sessions.sign_in(of.sealer, people.check_password(person.login, PASSWORD), lifetime_ms=HOUR) and None,
         lambda: people.set_password(person.login, OTHER_PASSWORD),
-        lambda: count_sessions(person),
+        lambda: check_signed_out(person),
     )
 
 
@@ -135,6 +136,15 @@ def a_request_is_begun_twice(of: Office) -> Pair:
     return Pair.of((lambda: db.write(begin, is_shared=True),) * 2, lambda: of.count("idempotency"))
 
 
+def a_request_of_a_dead_process_is_begun_twice(of: Office) -> Pair:
+    request = RequestKey("k", "POST", "/api/v1/things", b"{}")
+    begin = partial(idempotency.begin, of.scope, request, is_alive=lambda owner: owner != "wrk_dead")
+    db.write(lambda: begin("wrk_dead"))
+    return Pair.of(
+        (partial(db.write, partial(begin, f"wrk_{number}"), is_shared=True) for number in range(2)), lambda: of.count("idempotency")
+    )
+
+
 def a_request_is_finished_and_begun_again(of: Office) -> Pair:
     request = RequestKey("k", "POST", "/api/v1/things", b"{}")
     begin = partial(idempotency.begin, of.scope, request, "wrk_1", lambda _: True)
@@ -153,7 +163,7 @@ PAIRS: dict[str, Callable[[Office], Pair]] = {
         a_code_is_redeemed_twice, a_session_is_used_and_signed_out, a_tenant_is_entered_and_the_browser_signed_out,
         a_browser_is_handed_over_and_signed_out, somebody_signs_in_while_the_password_is_replaced, a_password_is_changed_twice,
         two_wrong_codes, a_right_code_twice, two_last_codes_of_an_hour, two_attempts_to_sign_in, a_request_is_begun_twice,
-        a_request_is_finished_and_begun_again,
+        a_request_of_a_dead_process_is_begun_twice, a_request_is_finished_and_begun_again,
     )
 }  # fmt: skip
 
