@@ -24,7 +24,7 @@ numbers = count(1)
 
 
 @dataclass
-class Shelf:
+class Contents:
     """Contents, and a table that refers to some of them."""
 
     blobs: Blobs
@@ -55,36 +55,36 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def shelf(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+def contents(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contents]:
     open_migrated(cluster.emptied())
     tenants.create_tenant("acme", "Acme")
     columns = "tenant_id TEXT NOT NULL, sha256 TEXT NOT NULL, FOREIGN KEY (tenant_id, sha256) REFERENCES blob (tenant_id, sha256)"
     db.write(lambda: db.execute(f"CREATE TABLE {HOLDER} ({columns})"))
-    yield Shelf(Blobs(LocalPlaces(tmp_path_factory.mktemp("blobs")), [HOLDER]))
+    yield Contents(Blobs(LocalPlaces(tmp_path_factory.mktemp("blobs")), [HOLDER]))
     db.close_database()
 
 
-def a_content_is_collected_and_referred_to(of: Shelf) -> Pair:
+def a_content_is_collected_and_referred_to(of: Contents) -> Pair:
     _, digest = of.old()
     return Pair(of.blobs.collect, lambda: of.refer(digest), partial(of.read, digest))
 
 
-def a_content_is_collected_and_stored_again(of: Shelf) -> Pair:
+def a_content_is_collected_and_stored_again(of: Contents) -> Pair:
     content, digest = of.old()
     return Pair(of.blobs.collect, lambda: of.put(content), partial(of.read, digest))
 
 
-def a_content_is_stored_twice(of: Shelf) -> Pair:
+def a_content_is_stored_twice(of: Contents) -> Pair:
     content = f"content {next(numbers)}".encode()
     return Pair.of((partial(of.put, content),) * 2, lambda: of.read(sha256(content).hexdigest()))
 
 
-def a_content_is_collected_twice(of: Shelf) -> Pair:
+def a_content_is_collected_twice(of: Contents) -> Pair:
     _, digest = of.old()
     return Pair.of((of.blobs.collect,) * 2, partial(of.read, digest))
 
 
-PAIRS: dict[str, Callable[[Shelf], Pair]] = {
+PAIRS: dict[str, Callable[[Contents], Pair]] = {
     each.__name__: each
     for each in (
         a_content_is_collected_and_referred_to, a_content_is_collected_and_stored_again, a_content_is_stored_twice,
@@ -94,5 +94,5 @@ PAIRS: dict[str, Callable[[Shelf], Pair]] = {
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_both_orders(shelf: Shelf, pair: str, request: pytest.FixtureRequest) -> None:
-    assert check_pair(lambda: PAIRS[pair](shelf), reads=request.config.option.all) >= 4
+def test_both_orders(contents: Contents, pair: str, request: pytest.FixtureRequest) -> None:
+    assert check_pair(lambda: PAIRS[pair](contents), reads=request.config.option.all) >= 4

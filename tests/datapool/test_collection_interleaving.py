@@ -180,8 +180,13 @@ def new_import(of: TenantScope) -> str:
     )  # fmt: skip
     digest = f"{next(numbers):064}"
     blob = "INSERT INTO blob (tenant_id, sha256, size, place, touched_at) VALUES ('acme', ?, 1, ?, 1)"
-    db.write(lambda: [db.execute(blob, (digest, digest)), records.insert(of, replace(file_import, sha256=digest))])
-    return file_import.id
+
+    def insert() -> str:
+        db.execute(blob, (digest, digest))
+        records.insert(of, replace(file_import, sha256=digest))
+        return file_import.id
+
+    return db.write(insert)
 
 
 def read_import(import_id: str) -> Any:
