@@ -60,8 +60,9 @@ class Splitter:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = self._random.choice(self._ports)
         self.counts[port] += 1
+        address = writer.get_extra_info("peername")[0]  # It stays what the servers see as that of the client.
         try:
-            answers, requests = await asyncio.open_connection("127.0.0.1", port)
+            answers, requests = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
         except OSError:  # The server has stopped; the client finds its connection closed.
             return
         sending = asyncio.create_task(_pass_on(reader, requests))

@@ -87,6 +87,13 @@ def read_all(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
+def test_a_server_sees_the_address_of_the_client(servers: list[socket.socket]) -> None:
+    with splitting("any", ports_of(servers[:1])) as splitter:
+        there = ("127.0.0.1", splitter.port)
+        with socket.create_connection(there, SECONDS, source_address=("127.0.3.1", 0)), servers[0].accept()[0] as connection:
+            assert connection.getpeername()[0] == "127.0.3.1"
+
+
 def test_the_connection_to_a_server_that_has_stopped_is_closed(servers: list[socket.socket]) -> None:
     port = ports_of(servers)[0]
     servers[0].close()
