@@ -8,6 +8,7 @@ Servers close a connection after each response, so that the requests of one brow
 import json
 import os
 import signal
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,20 +74,19 @@ class SpreadAppliance(Running):
 def start_spread(folder: Path, database: str, seed: str, **settings: Any) -> SpreadAppliance:
     """Start two servers and a worker with a data folder and an empty database in common; the seed selects who gets what."""
     close_connections()
-    splitter, second = Splitter(seed), free_port()
-    settings |= {"storage__database": database, "server__public_port": splitter.port}
-    config = make_config(folder, **settings)
-    _write_settings(folder, {**settings, "sandbox__runtimes": config.sandbox.runtimes, "logs__level": "error"})
-    first = start(config)  # It creates the key file and the tables.
-    commands = (["serve", "--port", str(second)], ["worker"])
-    others = [Forked(launch_closing, ["--data", str(folder), *each], log=folder / "others.log") for each in commands]
-    try:
+    with ExitStack() as undo:
+        splitter, second = Splitter(seed), free_port()
+        undo.callback(splitter.stop)
+        settings |= {"storage__database": database, "server__public_port": splitter.port}
+        config = make_config(folder, **settings)
+        _write_settings(folder, {**settings, "sandbox__runtimes": config.sandbox.runtimes, "logs__level": "error"})
+        first = start(config)  # It creates the key file and the tables.
+        undo.callback(first.stop)
+        commands = (["serve", "--port", str(second)], ["worker"])
+        others = [Forked(launch_closing, ["--data", str(folder), *each], log=folder / "others.log") for each in commands]
+        undo.callback(stop_processes, others)
         wait_ready(second, check=lambda: _all_run(others, folder), scheme=config.scheme)
-    except BaseException:
-        splitter.stop()
-        stop_processes(others)
-        first.stop()
-        raise
+        undo.pop_all()
     splitter.start(config.server.port, second)
     public = replace(config, server=replace(config.server, port=splitter.port, public_port=0))
     return SpreadAppliance(first, public, splitter, others)
