@@ -189,8 +189,12 @@ def test_ended_counts_are_deleted_and_at_most_so_many_are_kept(
     assert db.rows("SELECT COUNT(*) FROM attempt_count") == [(20,)]
     time.pass_ms(60_000)
     assert counts.purge(time.ms) == 10, "the budgets of all addresses"
+    remembered = open_counts("remembered")
+    for number in range(5):
+        remembered.change(((str(number),),), lambda changed, now: setattr(changed[0], "ends", now + 90_000.0))
+        time.pass_ms(1)
     monkeypatch.setattr(counts, "MAX_ROWS", 4)
-    assert counts.purge(time.ms) == 6
+    assert counts.purge(time.ms) == 6 + 1, "those that only remember something displace none of the others"
     assert [attempts.has_tried(("acme", str(number)), "192.0.2.1") for number in range(10)] == [False] * 6 + [True] * 4
     time.pass_ms(3_600_000)
     assert counts.purge(time.ms) == 4

@@ -134,14 +134,20 @@ def open_counts(kind: str) -> Counts:
 
 
 def purge(now: int) -> int:
-    """Delete the rows of counts that have ended and, beyond MAX_ROWS, those that end next; returns how many."""
+    """Delete the rows of counts that have ended and, beyond MAX_ROWS, those that end next; returns how many.
+
+    Counts of attempts and those of none, which only remember something for longer, do not displace each other.
+    """
     if not db.rows("SELECT 1 FROM attempt_count LIMIT 1"):
         return 0
 
     def delete() -> int:
         ended = db.execute("DELETE FROM attempt_count WHERE ends <= ?", (now,))
-        newest = db.rows("SELECT ends FROM attempt_count ORDER BY ends DESC LIMIT 1 OFFSET ?", (MAX_ROWS,))
-        return ended + (db.execute("DELETE FROM attempt_count WHERE ends <= ?", newest[0]) if newest else 0)
+        for kind in ("used > 0", "used = 0"):
+            first = db.rows(f"SELECT ends FROM attempt_count WHERE {kind} ORDER BY ends DESC LIMIT 1 OFFSET ?", (MAX_ROWS,))  # noqa: S608
+            if first:
+                ended += db.execute(f"DELETE FROM attempt_count WHERE {kind} AND ends <= ?", first[0])  # noqa: S608
+        return ended
 
     return db.write(delete)
 
