@@ -69,7 +69,7 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
         PeriodicJob("log-words", 60.0, log_lines.index_older, SLOW),
         PeriodicJob("alerts", 10.0, lambda: evaluate_all(services.monitor.alerts.facts), SLOW),
         PeriodicJob("alert-notices", 2.0, lambda: send_due(services.monitor.alerts.notifier), LONG, rest=Rest(next_due=next_due)),
-        Compression(services.webapps.apps, services.blobs),
+        Compression(services.blobs),
         PeriodicJob("templates", 3600.0, lambda: templates.forget(suspension.templates_in_use()), SLOW),
         *authority_upkeep(services.config),
         *build_text_tasks(services.blobs, formats),

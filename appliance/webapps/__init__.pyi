@@ -1,4 +1,5 @@
 from . import baseline as baseline
+from . import changes as changes
 from . import service as service
 from .records import Difference as Difference
 from .records import FileSpec as FileSpec

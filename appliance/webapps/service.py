@@ -20,7 +20,7 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit, webhooks
 from appliance.tenants.grants import grants, secret_bindings
 
-from . import versions
+from . import changes, versions
 from .access.access import parse_access
 from .access.secret_use import bind_access
 from .domains import service as domains
@@ -58,12 +58,7 @@ class WebApps:
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self._blobs = blobs
         self._limits = limits
-        self._listeners: list[Callable[[str, str], None]] = []
         self._find_broken_routes: FindBrokenRoutes = lambda _scope, _routes: []
-
-    def on_change(self, listener: Callable[[str, str], None]) -> None:
-        """Call `listener(tenant_id, app)` after every commit that changes what is served."""
-        self._listeners.append(listener)
 
     def set_route_check(self, find: FindBrokenRoutes) -> None:
         """Use `find` to report routes whose target does not exist before a version is published."""
@@ -86,7 +81,7 @@ class WebApps:
                 )
             scope.insert(WebAppRow, id=new.id, name=name, description=description, last_version=0, created_at=now, updated_at=now)
             audit.record(scope, "webapp.create", new.id)
-            self.notify_after_commit(scope, new.id)
+            changes.notify_after_commit(scope, new.id)
             return self.get_app(scope, new.id)
 
         return db.write(insert)
@@ -124,7 +119,7 @@ class WebApps:
             grants.delete_grants(scope, subject_of(app_id))
             secret_bindings.delete_bindings_to(scope, app_id, "webapp")
             audit.record(scope, "webapp.delete", app_id)
-            self.notify_after_commit(scope, app_id)
+            changes.notify_after_commit(scope, app_id)
 
         db.write(delete)
 
@@ -343,20 +338,10 @@ class WebApps:
 
     def _serve(self, scope: TenantScope, app_id: str, number: int | None) -> int:
         now: int = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
-        changes = {"published_version": number, "grant_digest": None, "allowed_until": None, "updated_at": now}
-        scope.update(WebAppRow, **changes).where(WebAppRow.id == app_id).execute()
-        self.notify_after_commit(scope, app_id)
+        columns = {"published_version": number, "grant_digest": None, "allowed_until": None, "updated_at": now}
+        scope.update(WebAppRow, **columns).where(WebAppRow.id == app_id).execute()
+        changes.notify_after_commit(scope, app_id)
         return now
-
-    def notify_listeners(self, scope: TenantScope, app_id: str) -> None:
-        """Make this process reload what is served."""
-        for listener in self._listeners:
-            listener(scope.tenant_id, app_id)
-
-    def notify_after_commit(self, scope: TenantScope, app_id: str) -> None:
-        """Inside a write: make this process reload what is served after the commit."""
-        for listener in self._listeners:
-            db.after_commit(lambda listener=listener: listener(scope.tenant_id, app_id))  # type: ignore[misc]
 
     # -- serving
 

@@ -7,6 +7,7 @@ from appliance.core.leases import Lease, OrphanFinder
 from appliance.processes.engine import end_watch, store
 from appliance.processes.engine.runner import Runner
 from appliance.processes.scheduling import sweeper
+from appliance.sites.webapps import webapps
 
 
 def remove_fence() -> None:
@@ -31,7 +32,8 @@ def remove_sweeper() -> None:
 
 
 def remove_polls() -> None:
-    """Beside notices, nobody polls the queue and the ends of executions."""
+    """Beside notices, nobody polls the queue, the ends of executions, and what WebApps serve."""
+    webapps.MAX_AGE_SECONDS = 3600.0
     queue.POLL_SECONDS_BESIDE_NOTICES = end_watch.MIN_SECONDS_BESIDE_NOTICES = 3600.0
 
 

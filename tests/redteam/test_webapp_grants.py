@@ -15,6 +15,7 @@ from appliance.solutions import write_zip
 from appliance.tenants import ALL_SCOPES
 from appliance.tenants.grants import Assessor, Confirmation, confirmations, grace_periods, grants
 from appliance.testing.running import Running
+from appliance.webapps import changes
 from appliance.webapps.publishing import served_grants
 from tests.console.browser import Browser
 from tests.sites.route_shop import deploy
@@ -82,8 +83,7 @@ def key_of(scopes: Sequence[str]) -> str:
 
 def customers(running: Running, app: str) -> httpx.Response:
     """What a visitor gets from the app's route, looked up anew."""
-    served = running.services.webapps.apps
-    served.notify_listeners(TenantScope(TENANT, "system"), app)
+    changes.notify_here(TenantScope(TENANT, "system"), app)
     with site(running, f"{app}--{TENANT}") as visitor:
         return visitor.get("/api/customers")
 

@@ -12,6 +12,7 @@ import zstandard
 from appliance.blobs import Blobs, quota
 from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
+from appliance.webapps import changes
 from appliance.webapps.files.compression import Compression
 from appliance.webapps.files.preparation import EncodedForm
 from appliance.webapps.publishing.served_grants import find_served
@@ -49,8 +50,9 @@ def test_a_version_is_ready_before_its_contents_are_compressed(
         deploy(webapps, scope, {"a.js": SCRIPT, "photo.jpg": SCRIPT[::-1], "small.js": b"1"})
         assert set(forms_of(webapps, scope)["a.js"]) == {"identity", "gzip"}
     events: list[tuple[str, str]] = []
-    webapps.on_change(lambda tenant, app: events.append((tenant, app)))
-    assert Compression(webapps, blobs).compress_all() == 2
+    unsubscribe = changes.subscribe(lambda tenant, app: events.append((tenant, app)))
+    assert Compression(blobs).compress_all() == 2
+    unsubscribe()
     assert sorted(events) == [("acme", "shop"), ("globex", "shop")]
     for scope in (acme, globex):
         forms = forms_of(webapps, scope)
@@ -59,9 +61,9 @@ def test_a_version_is_ready_before_its_contents_are_compressed(
         assert brotli.decompress(blobs.read_whole(scope, forms["a.js"]["br"][0], 1 << 20)) == SCRIPT
         assert zstandard.decompress(blobs.read_whole(scope, forms["a.js"]["zstd"][0], 1 << 20)) == SCRIPT
         assert find_served(scope, "shop").forms == 1
-    assert Compression(webapps, blobs).compress_all() == 0
+    assert Compression(blobs).compress_all() == 0
     assert deploy(webapps, acme, {"a.js": SCRIPT, "b.js": SCRIPT[1:]}) == 2
-    assert Compression(webapps, blobs).compress_all() == 1, "what an earlier version had is done"
+    assert Compression(blobs).compress_all() == 1, "what an earlier version had is done"
 
 
 def test_a_stopped_process_leaves_the_rest_to_the_next(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
@@ -71,9 +73,9 @@ def test_a_stopped_process_leaves_the_rest_to_the_next(webapps: WebApps, blobs: 
             return super()._compress(scope, content)
 
     deploy(webapps, acme, {f"{number}.js": SCRIPT[number:] for number in range(3)})
-    assert Stopped(webapps, blobs).compress_all() == 1
+    assert Stopped(blobs).compress_all() == 1
     assert sum("br" in forms for forms in forms_of(webapps, acme).values()) == 1
-    assert Compression(webapps, blobs).compress_all() == 2
+    assert Compression(blobs).compress_all() == 2
     assert all("br" in forms for forms in forms_of(webapps, acme).values())
 
 
@@ -85,7 +87,7 @@ def test_contents_deleted_in_the_meantime_get_no_forms(webapps: WebApps, blobs: 
             return super()._compress(scope, content)
 
     deploy(webapps, acme, {"a.js": SCRIPT})
-    assert Overtaken(webapps, blobs).compress_all() == 1
+    assert Overtaken(blobs).compress_all() == 1
     webapps.create_app(acme, NewApp("shop"))
     deploy(webapps, acme, {"a.js": SCRIPT})
     assert set(forms_of(webapps, acme)["a.js"]) == {"identity", "gzip"}
@@ -95,16 +97,16 @@ def test_a_damaged_content_does_not_block_others(webapps: WebApps, blobs: Blobs,
     deploy(webapps, acme, {"a.js": SCRIPT, "b.js": SCRIPT[1:]})
     [stored] = (tmp_path / "blobs" / "acme").rglob(f"{hashlib.sha256(SCRIPT).hexdigest()}.*")
     stored.unlink()
-    assert Compression(webapps, blobs).compress_all() == 2
+    assert Compression(blobs).compress_all() == 2
     forms = forms_of(webapps, acme)
     assert (set(forms["a.js"]), set(forms["b.js"])) == ({"identity", "gzip"}, {"identity", "gzip", "zstd", "br"})
-    assert Compression(webapps, blobs).compress_all() == 0
+    assert Compression(blobs).compress_all() == 0
 
 
 @pytest.mark.usefixtures("unbounded")
 def test_a_tenant_without_storage_is_still_served(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     deploy(webapps, acme, {"a.js": SCRIPT})
     quota.configure(tenant_bytes=blobs.usage(acme).bytes)
-    assert Compression(webapps, blobs).compress_all() == 1
+    assert Compression(blobs).compress_all() == 1
     assert set(forms_of(webapps, acme)["a.js"]) == {"identity", "gzip"}
-    assert Compression(webapps, blobs).compress_all() == 0
+    assert Compression(blobs).compress_all() == 0

@@ -27,7 +27,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions import write_zip
 from appliance.tenants.keys import make_key_text
-from appliance.webapps import versions
+from appliance.webapps import changes, versions
 from appliance.webapps.files import uploads
 from appliance.webapps.files.compression import Compression
 from appliance.webapps.files.limits import LONGEST_RULES, check_settings
@@ -237,7 +237,7 @@ def test_contents_in_use_are_kept_and_others_collected(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(webapps, acme, {"a.js": SCRIPT})
-    Compression(webapps, blobs).compress_all()
+    Compression(blobs).compress_all()
     forms = webapps.load_served(acme, "shop", 1)
     assert forms is not None
     later = clock.now_ms() + GRACE_MS + 60_000
@@ -257,11 +257,12 @@ def test_one_version_is_published_at_a_time(webapps: WebApps, acme: TenantScope)
     for text in (b"1", b"2", b"3"):
         deploy(webapps, acme, {"index.html": text})
     events: list[tuple[str, str]] = []
-    webapps.on_change(lambda tenant, app: events.append((tenant, app)))
+    unsubscribe = changes.subscribe(lambda tenant, app: events.append((tenant, app)))
     assert webapps.publish_version(acme, "shop", 1, if_current=0).state == "published"
     with pytest.raises(Conflict, match="version 1 is published now"):
         webapps.publish_version(acme, "shop", 2, if_current=0)
     assert events == [("acme", "shop")]
+    unsubscribe()
     publish(webapps, acme, 2)
     assert [each.state for each in webapps.list_versions(acme, "shop", PageRequest()).items] == ["ready", "published", "superseded"]
     assert webapps.roll_back(acme, "shop").number == 1

@@ -51,10 +51,12 @@ class Notices:
             self._carrier.start()
 
     def stop(self) -> None:
-        """Stop exchanging notices with other processes."""
+        """Stop exchanging notices with other processes, and forget all subscribers."""
         carrier, self._carrier = self._carrier, None
         if carrier is not None:
             carrier.stop()
+        with self._lock:
+            self._listeners = {}
 
     def poll_seconds(self, alone: float, carried: float) -> float:
         """How often to look at rows of other processes: `carried` when notices come from there, `alone` when none do."""
@@ -74,10 +76,14 @@ class Notices:
         """Inside a write: notify the subscribers of all processes after its commit; those of this process before it returns."""
 
         def pass_on() -> None:
-            self._deliver(topic, payload)
+            self.notify_here(topic, payload)
             self.notify_others(topic, payload)
 
         db.after_commit(pass_on)
+
+    def notify_here(self, topic: str, payload: str = "") -> None:
+        """Notify the subscribers of this process."""
+        self._deliver(topic, payload)
 
     def notify_others(self, topic: str, payload: str = "") -> None:
         """After a commit: notify the subscribers of the other processes.  Does nothing on SQLite."""

@@ -12,7 +12,7 @@ from appliance.sites.front.representation import Representations
 from appliance.sites.front.scope_keys import VISITOR
 from appliance.sites.sign_in.access import AccessGate
 from appliance.web import Exchange, Receive, Scope, Send, answer, refuse
-from appliance.webapps import ServedVersion, WebApps
+from appliance.webapps import ServedVersion, WebApps, changes
 from appliance.webapps.access import ANONYMOUS
 from appliance.webapps.files import headers_for
 from appliance.webapps.publishing import ServedState, served_grants
@@ -69,7 +69,7 @@ class WebAppSites:
         self._routes = routes
         self._sites: dict[tuple[str, str], Site] = {}
         self._changes = 0
-        webapps.on_change(self._mark_stale)
+        changes.subscribe(self._mark_stale)
 
     def _mark_stale(self, tenant_id: str, app: str) -> None:
         """Called by the writer after a commit that changes what is served."""

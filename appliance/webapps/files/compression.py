@@ -15,9 +15,8 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull
 from appliance.core.scheduling import BACKGROUND, PeriodicJob
 from appliance.core.scope import TenantScope
-from appliance.webapps import versions
+from appliance.webapps import changes, versions
 from appliance.webapps.models import FormRow, WebAppRow
-from appliance.webapps.service import WebApps
 
 from .preparation import IDENTITY, EncodedForm
 
@@ -29,9 +28,8 @@ Compressed = tuple[str, list[EncodedForm]]
 class Compression(PeriodicJob):
     """Compresses the contents of every tenant one by one; `signal` ends it after the current content."""
 
-    def __init__(self, webapps: WebApps, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs) -> None:
         super().__init__("compression", 5.0, self.compress_all, BACKGROUND)
-        self._webapps = webapps
         self._blobs = blobs
         self._stopping = Event()
 
@@ -77,7 +75,7 @@ class Compression(PeriodicJob):
             if scope.update(FormRow, pending=0).where(*of_content).execute():
                 versions.insert_forms(scope, self._blobs, app_id, forms)
         scope.update(WebAppRow, forms=WebAppRow.forms + 1).where(WebAppRow.id == app_id).execute()
-        self._webapps.notify_after_commit(scope, app_id)
+        changes.notify_after_commit(scope, app_id)
 
 
 def _pending_apps() -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from appliance.core.pools import SMOKE, open_pool
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit, webhooks
-from appliance.webapps import versions
+from appliance.webapps import changes, versions
 from appliance.webapps.models import WebAppRow
 from appliance.webapps.records import Version
 from appliance.webapps.service import WebApps
@@ -191,7 +191,7 @@ class Publisher:
             return db.write(partial(self._abort, claim, f"it could not be checked in {MOST_CLAIMS} attempts"))
         settings = versions.get_row(claim.scope, claim.app, claim.number).settings
         if row.state == "switched":
-            self._webapps.notify_listeners(claim.scope, claim.app)
+            changes.notify_here(claim.scope, claim.app)
         for check in load_checks(settings["smoke"]):
             if self._stopping.is_set():
                 return False

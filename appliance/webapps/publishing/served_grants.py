@@ -24,7 +24,7 @@ from appliance.tenants.grants import (
     grant_assessment,
     grants,
 )
-from appliance.webapps import versions
+from appliance.webapps import changes, versions
 from appliance.webapps.models import VersionRow, WebAppRow
 from appliance.webapps.routes.authority import required_access_of_settings, resume_routes, subject_of
 from appliance.webapps.service import WebApps
@@ -73,7 +73,7 @@ def apply_decision(scope: TenantScope, webapps: WebApps, app_id: str, confirmati
     revoked = grants.apply_decision(scope, confirmation)
     if confirmation.state == "confirmed":
         resume_routes(scope, app_id, confirmation.digest)
-        webapps.notify_after_commit(scope, app_id)
+        changes.notify_after_commit(scope, app_id)
     else:
         _unpublish(scope, webapps, app_id, revoked)
 
