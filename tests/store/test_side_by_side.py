@@ -265,7 +265,7 @@ def test_a_deadlock_is_resolved(server: str) -> None:
 
     assert all_at_once(lambda: change(1, "a", "b"), lambda: change(2, "b", "a")) == [None, None]
     assert db.rows("SELECT number FROM note") == [(2,), (2,)]
-    assert len(meeting.attempts) == 3
+    assert len(meeting.attempts) >= 3, "of two that wait for each other, one runs again, and may meet the other once more"
 
 
 def test_a_function_that_passes_over_the_deadlock_runs_again_nevertheless(server: str) -> None:
