@@ -226,8 +226,7 @@ def test_version_numbers_are_never_reused(webapps: WebApps, acme: TenantScope, m
         assert deploy(webapps, acme, {"index.html": str(number).encode()}).number == number
         if number == 1:
             publish(webapps, acme, 1)
-    numbers = [each.number for each in webapps.list_versions(acme, "shop", PageRequest()).items]
-    assert numbers == [4, 3, 1]
+    assert [each.number for each in webapps.list_versions(acme, "shop", PageRequest()).items] == [4, 3, 1]
     with pytest.raises(NotFound):
         webapps.get_version(acme, "shop", 2)
 
