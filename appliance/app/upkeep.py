@@ -17,6 +17,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import evaluate_all, next_due, send_due
 from appliance.processes.engine import caching, suspension
 from appliance.solutions import delete_expired
+from appliance.tenants import idempotency
 from appliance.tenants.sign_in import counts
 from appliance.web import Services
 from appliance.webapps.files import Compression
@@ -37,6 +38,7 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("datapool-storage", 60.0, StorageUsage().update, SLOW),
         PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
         PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
+        PeriodicJob("idempotency", 1.0, idempotency.settle_rest, rest=Rest(has_work=idempotency.is_any_unsettled)),
         PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
         PeriodicJob("tenant-jobs", 2.0, jobs.resume, rest=Rest(next_due=jobs.next_due)),
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder

@@ -1,31 +1,36 @@
 """Idempotency records: the first response to a POST, kept for 24 hours per caller, key, method and path."""
 
 import hashlib
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.errors import IdempotencyInFlight, IdempotencyMismatch, ValidationFailed
+from appliance.core.database.losses import ConnectionLost
+from appliance.core.errors import IdempotencyInFlight, IdempotencyMismatch, Overloaded, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import delete_in_chunks
 
 from .models import Idempotency
 
+T = TypeVar("T")
 RETENTION_MS = 24 * 3_600_000
 PURGE_CHUNK = 500
 
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Identifies a repeated request."""
+    """Identifies a repeated request, and by `claimed_at` (epoch ms) one of its repetitions."""
 
     key: str
     method: str
     path: str
     body: bytes
+    claimed_at: int = field(default_factory=clock.now_ms, compare=False)
 
     def columns(self, scope: TenantScope) -> dict[str, str]:
         return {"caller": scope.actor, "key": self.key, "method": self.method, "path": self.path}
@@ -71,7 +76,8 @@ def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callabl
     if row is not None:  # Only this one: another request may have replaced it by now, which the insertion below then finds.
         outdated = (Idempotency.created_at == row.created_at) & (Idempotency.owner == row.owner)
         _where(scope.delete(Idempotency), scope, request).where(outdated).execute()
-    scope.insert(Idempotency, **request.columns(scope), body_digest=digest, state="running", owner=owner, created_at=now)
+    columns = {"body_digest": digest, "state": "running", "owner": owner, "created_at": request.claimed_at}
+    scope.insert(Idempotency, **request.columns(scope), **columns)
     return None
 
 
@@ -81,12 +87,49 @@ def finish(scope: TenantScope, request: RequestKey, answer: StoredResponse) -> N
         _delete(scope, request)
         return
     changes: dict[str, Any] = {"state": "done", "status": answer.status, "headers": answer.headers, "answer": answer.body}
-    _where(scope.update(Idempotency, **changes), scope, request).execute()
+    _where(scope.update(Idempotency, **changes), scope, request).where(Idempotency.created_at == request.claimed_at).execute()
 
 
 def release(scope: TenantScope, request: RequestKey) -> None:
     """Inside a write: delete the record of a request that failed without effect."""
     _delete(scope, request)
+
+
+_unsettled: deque[Callable[[], Any]] = deque()
+
+
+def settle(finish_or_release: Callable[[], T]) -> T:
+    """Write how a claimed request ended; if the database is away, also once it is back.  Overloaded, ConnectionLost.
+
+    Otherwise its key would be in flight for as long as this process lives.
+    """
+    try:
+        return db.write(finish_or_release, is_shared=True)
+    except (Overloaded, ConnectionLost):
+        _unsettled.append(finish_or_release)
+        raise
+
+
+def settle_soon(finish_or_release: Callable[[], Any]) -> None:
+    """As `settle`, without waiting."""
+
+    def keep_if_lost(future: "Future[Any]") -> None:
+        if isinstance(future.exception(), (Overloaded, ConnectionLost)):
+            _unsettled.append(finish_or_release)
+
+    db.submit(finish_or_release, is_shared=True).add_done_callback(keep_if_lost)
+
+
+def is_any_unsettled() -> bool:
+    """Whether an end could not be written yet."""
+    return bool(_unsettled)
+
+
+def settle_rest() -> None:
+    """Write the ends that could not be written; those that still cannot remain."""
+    for _ in range(len(_unsettled)):
+        db.write(_unsettled[0], is_shared=True)
+        _unsettled.popleft()
 
 
 def purge() -> int:
@@ -98,7 +141,9 @@ def purge() -> int:
 
 
 def _delete(scope: TenantScope, request: RequestKey) -> None:
-    _where(scope.delete(Idempotency), scope, request).execute()
+    """Delete this repetition's own record, unless it has its answer."""
+    own = (Idempotency.created_at == request.claimed_at) & (Idempotency.state == "running")
+    _where(scope.delete(Idempotency), scope, request).where(own).execute()
 
 
 def _where(query: Any, scope: TenantScope, request: RequestKey) -> Any:

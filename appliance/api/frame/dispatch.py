@@ -10,6 +10,7 @@ from typing import Any
 
 from appliance.core import clock, logs
 from appliance.core.database import db
+from appliance.core.database.losses import ConnectionLost
 from appliance.core.errors import (
     ApplianceError,
     ApprovalRequired,
@@ -145,7 +146,7 @@ def _perform_sync(
         return _finish(route, answer, incoming.http.request_id, headers)
     if route.atomic:
         return db.write(lambda: _perform_and_record(route, call, perform, incoming, headers))
-    if recorded := db.write(partial(_claim, call), is_shared=True):
+    if recorded := _claim_alone(call):
         return _replay(recorded, headers)
     return _perform_then_record(route, call, perform, incoming, headers)
 
@@ -180,6 +181,15 @@ def _key(call: Call) -> RequestKey:
 def _claim(call: Call) -> StoredResponse | None:
     """Claim the Idempotency-Key, or return its recorded answer; call inside a write, see `idempotency.begin`."""
     return idempotency.begin(call.scope, _key(call), call.services.presence.instance, call.services.presence.is_alive)
+
+
+def _claim_alone(call: Call) -> StoredResponse | None:
+    """Claim it in a write of its own, and release it if nobody knows whether that was stored."""
+    try:
+        return db.write(partial(_claim, call), is_shared=True)
+    except ConnectionLost:
+        idempotency.settle(partial(idempotency.release, call.scope, _key(call)))
+        raise
 
 
 def _perform_and_record(
@@ -222,9 +232,9 @@ def _perform_then_record(
         _record_refusal(call, error, incoming)
         raise
     except BaseException:
-        db.write(lambda: idempotency.release(call.scope, _key(call)), is_shared=True)
+        idempotency.settle(partial(idempotency.release, call.scope, _key(call)))
         raise
-    return db.write(lambda: _record(route, call, answer, incoming, headers), is_shared=True)
+    return idempotency.settle(partial(_record, route, call, answer, incoming, headers))
 
 
 def _record_refusal(call: Call, error: ApplianceError, incoming: IncomingRequest) -> None:
@@ -235,10 +245,10 @@ def _record_refusal(call: Call, error: ApplianceError, incoming: IncomingRequest
     """
     released = IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired | GrantRequired
     if isinstance(error, released) or error.extra.get("retryable"):
-        db.write(lambda: idempotency.release(call.scope, _key(call)), is_shared=True)
+        idempotency.settle(partial(idempotency.release, call.scope, _key(call)))
         return
     sent = error_response(error, incoming.http.request_id, incoming.http.accept)
-    db.write(lambda: idempotency.finish(call.scope, _key(call), _to_record(sent)), is_shared=True)
+    idempotency.settle(partial(idempotency.finish, call.scope, _key(call), _to_record(sent)))
 
 
 def _to_record(sent: Response) -> StoredResponse:
@@ -264,7 +274,7 @@ async def _async_work(services: Services, route: Route, incoming: IncomingReques
                 return _stream(pending.call, answer, headers)
             return _finish(route, answer, incoming.http.request_id, headers)
         call = pending.call
-        recorded = await in_thread(threads, db.write, partial(_claim, call), is_shared=True)
+        recorded = await in_thread(threads, _claim_alone, call)
         if recorded:
             return _replay(recorded, headers)
         try:
@@ -273,10 +283,10 @@ async def _async_work(services: Services, route: Route, incoming: IncomingReques
             await in_thread(threads, _record_refusal, call, error, incoming)
             raise
         except BaseException:  # A bug, or the caller disconnected: the next request with this key must not wait for this one.
-            db.submit(partial(idempotency.release, call.scope, _key(call)), is_shared=True)
+            idempotency.settle_soon(partial(idempotency.release, call.scope, _key(call)))
             raise
         record = partial(_record, route, call, answer, incoming, headers)
-        return await in_thread(threads, db.write, record, is_shared=True)
+        return await in_thread(threads, idempotency.settle, record)
 
 
 async def _handle(route: Route, pending: PendingCall, path_args: dict[str, str]) -> Answer:
