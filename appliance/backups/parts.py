@@ -75,7 +75,7 @@ class PartsWriter:
 
 
 class _Counting:
-    """The write-only stream that tarfile needs."""
+    """The write-only stream that tarfile needs, with the methods of a file."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target, self._written = target, 0

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.losses import ConnectionLost
-from appliance.core.errors import IdempotencyInFlight, IdempotencyMismatch, Overloaded, ValidationFailed
+from appliance.core.errors import IdempotencyInFlight, IdempotencyMismatch, Overloaded, StorageFull, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import delete_in_chunks
 
@@ -95,17 +95,18 @@ def release(scope: TenantScope, request: RequestKey) -> None:
     _delete(scope, request)
 
 
+_AWAY = (Overloaded, StorageFull, ConnectionLost)
 _unsettled: deque[Callable[[], Any]] = deque()
 
 
 def settle(finish_or_release: Callable[[], T]) -> T:
-    """Write how a claimed request ended; if the database is away, also once it is back.  Overloaded, ConnectionLost.
+    """Write how a claimed request ended; if the database is away or full, once more when it is back.
 
-    Otherwise its key would be in flight for as long as this process lives.
+    Overloaded, StorageFull, ConnectionLost.  Otherwise its key would be in flight for as long as this process lives.
     """
     try:
         return db.write(finish_or_release, is_shared=True)
-    except (Overloaded, ConnectionLost):
+    except _AWAY:
         _unsettled.append(finish_or_release)
         raise
 
@@ -114,7 +115,7 @@ def settle_soon(finish_or_release: Callable[[], Any]) -> None:
     """As `settle`, without waiting."""
 
     def keep_if_lost(future: "Future[Any]") -> None:
-        if isinstance(future.exception(), (Overloaded, ConnectionLost)):
+        if isinstance(future.exception(), _AWAY):
             _unsettled.append(finish_or_release)
 
     db.submit(finish_or_release, is_shared=True).add_done_callback(keep_if_lost)
@@ -126,10 +127,9 @@ def is_any_unsettled() -> bool:
 
 
 def settle_rest() -> None:
-    """Write the ends that could not be written; those that still cannot remain."""
+    """Write the ends that could not be written; those that still cannot are kept."""
     for _ in range(len(_unsettled)):
-        db.write(_unsettled[0], is_shared=True)
-        _unsettled.popleft()
+        settle(_unsettled.popleft())
 
 
 def purge() -> int:

@@ -63,6 +63,12 @@ def test_a_connection_lost_during_a_commit_leaves_the_outcome_unknown(server: st
 
 
 @on_server
+def test_a_connection_lost_within_a_deadline_is_no_timeout(server: str) -> None:
+    with pytest.raises(ConnectionLost), db.deadline(10.0), db.snapshot():
+        db.rows("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@on_server
 def test_a_connection_lost_in_a_snapshot_is_a_read_to_repeat(server: str) -> None:
     with pytest.raises(ConnectionLost) as lost, db.snapshot():
         db.rows("SELECT pg_terminate_backend(pg_backend_pid())")

@@ -70,3 +70,24 @@ def test_a_late_release_spares_the_claim_of_a_repetition(one: TenantScope, claim
     idempotency.settle_rest()
     with pytest.raises(IdempotencyInFlight):
         begin(one, repeat())
+
+
+@on_server
+@pytest.mark.writes_once(reason="counts attempts")
+def test_an_end_that_fails_for_good_keeps_no_other_waiting(one: TenantScope, claimed: RequestKey) -> None:
+    attempts: list[str] = []
+
+    def fail_for_good() -> None:
+        attempts.append("")
+        if len(attempts) > 1:
+            raise ValueError("for good")
+        db.execute("SELECT 1")
+        db.send("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    for end in (fail_for_good, losing(partial(idempotency.finish, one, claimed, ANSWER))):
+        with pytest.raises(ConnectionLost):
+            idempotency.settle(end)
+    with pytest.raises(ValueError, match="for good"):
+        idempotency.settle_rest()
+    idempotency.settle_rest()
+    assert begin(one, repeat()) == ANSWER

@@ -22,5 +22,6 @@ def test_an_exception_is_coded_and_logged(
 ) -> None:
     response = error_response(error, "req_1")
     assert (response.status, json.loads(response.body)["error"]["code"]) == (status, code)
+    assert ("Retry-After" in response.headers) == (status == 503)
     assert b"secret" not in response.body
     assert [(record.levelno, bool(record.exc_info)) for record in caplog.records] == [(level, level == logging.ERROR)]

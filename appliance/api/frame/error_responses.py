@@ -40,7 +40,7 @@ MEANINGS: Mapping[str, str] = {
     "missing_api_key": "the header `X-API-Key` is missing",
     "not_found": "the resource does not exist, or belongs to another tenant",
     "not_published": "no version is published",
-    "outcome_unknown": "the database was lost while a change was stored, and it is not known whether it was",
+    "outcome_unknown": "the connection to the database was lost during a commit, so nobody knows whether the change was stored",
     "overloaded": "the appliance is too busy; `Retry-After` says when to try again",
     "payload_too_large": "the body is longer than the appliance accepts",
     "policy_denied": "a policy forbids this to agents, or a rule of the tenant to everyone",

@@ -81,10 +81,6 @@ class Notices:
 
         db.after_commit(pass_on)
 
-    def notify_here(self, topic: str, payload: str = "") -> None:
-        """Notify the subscribers of this process."""
-        self._deliver(topic, payload)
-
     def notify_others(self, topic: str, payload: str = "") -> None:
         """After a commit: notify the subscribers of the other processes.  Does nothing on SQLite."""
         if self._carrier is not None:
@@ -95,13 +91,14 @@ class Notices:
 
     def _receive(self, notice: str) -> None:
         topic, _, payload = notice.partition(":")
-        self._deliver(topic, payload)
+        self.notify_here(topic, payload)
 
     def _lose(self) -> None:
         for topic in tuple(self._listeners):
-            self._deliver(topic, None)
+            self.notify_here(topic, None)
 
-    def _deliver(self, topic: str, payload: str | None) -> None:
+    def notify_here(self, topic: str, payload: str | None = "") -> None:
+        """Notify the subscribers of this process; None if notices of the topic may have been lost."""
         for listener in self._listeners.get(topic, ()):
             try:
                 listener(payload)

@@ -17,7 +17,7 @@ from appliance.core.errors import ConfigInvalid, Conflict, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
 from .advisory_locks import WRITER_LOCK, lock_statement
-from .losses import ConnectionLost
+from .losses import RETRY_SECONDS, ConnectionLost
 from .read_pool import ReadPool
 from .sqlite import TIMEOUT_MESSAGE
 from .unsent import MOST_CHANGES, Unsent
@@ -124,7 +124,8 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             connection.adapters.register_dumper(bool, _BooleanDumper)
             connection.execute(_SESSION_SETTINGS + settings)
         except psycopg.OperationalError as error:
-            raise Overloaded("the database server does not respond; try again in a moment") from error
+            message, headers = "the database server does not respond; try again in a moment", {"Retry-After": RETRY_SECONDS}
+            raise Overloaded(message, headers=headers) from error
         return connection
 
     def _connect(self) -> Any:
