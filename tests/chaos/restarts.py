@@ -1,4 +1,4 @@
-"""Two servers and two workers on PostgreSQL; one of each is killed again and again, and restarted at once.
+"""Two servers and two workers on one PostgreSQL and one S3 store; one of each is killed again and again, and restarted at once.
 
     python -m tests.chaos.restarts seed=1 count=2000 kills=10 [rate=5] [busy=2] [cuts=3] [outages=1]
     python -m tests.chaos.restarts batches=20 results=FILE count=500 kills=25 cuts=5 outages=1
@@ -28,12 +28,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
 
 from appliance.connectors.testing import free_port
+from appliance.core.config.sections import Blobs
+from tests.blobs.bucket import running_bucket
 from tests.forking import Forked
 from tests.readiness import wait_ready
 from tests.store.cluster import Cluster, running_cluster
@@ -41,51 +42,11 @@ from tests.store.proxy import Proxy, running_proxy
 
 from .harness import TRUST, prepare_store
 from .launcher import launch
+from .mix import CHILD, MARKS_PER_RUN, PROCESS
 from .observing import LOCKS, LOOK_SECONDS, Observer
 
-
-def _mark(step: str, what: str) -> dict[str, Any]:
-    """A step that leaves one mark of its run."""
-    return {"id": step, "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": what}}}}
-
-
-PROCESS = {
-    "id": "mix",
-    "grants": {"datapool": {"marks": ["read", "write"]}},
-    "steps": [
-        {
-            "id": "code",
-            "code": {
-                "language": "typescript",
-                "source": """
-export default async function (input: {run: string}, api: any) {
-  await api.datapool.create("marks", {run: input.run, what: "code"});
-  return {run: input.run};
-}""",
-            },
-        },
-        _mark("write", "write"),
-        {"id": "pause", "wait": {"for": "200ms"}},
-        {"id": "child", "process": {"use": "mix-child", "input": {"run": "= input.run"}}},
-        {
-            "id": "each",
-            "for_each": {
-                "items": [1, 2, 3],
-                "as": "n",
-                "concurrency": 2,
-                "steps": [_mark("mark", "item {{ n }}")],
-            },
-        },
-    ],
-}
-CHILD = {
-    "id": "mix-child",
-    "steps": [_mark("mark", "child"), {"id": "pause", "wait": {"for": "50ms"}}],
-}
-MARKS_PER_RUN = 6  # code, write, the child's, three items
 SERVERS, WORKERS, SENDERS = 2, 2, 8
 PATIENCE_SECONDS = 240.0
-
 
 
 @dataclass
@@ -103,6 +64,7 @@ class Report:
     duplicated: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     marks: int = 0
+    documents: int = 0
     kills: int = 0
     cuts: int = 0
     outages: int = 0
@@ -114,16 +76,18 @@ class Report:
 
 
 class Restarts:
-    """The processes of one run over one database."""
+    """The processes of one run over one database and one bucket."""
 
-    def __init__(self, folder: Path, cluster: Cluster, proxy: Proxy, seed: int) -> None:
+    def __init__(self, folder: Path, cluster: Cluster, proxy: Proxy, bucket: Blobs, seed: int) -> None:
         self.folder, self.database = folder, cluster.make_database()
         self._cluster, self._proxy = cluster, proxy
         self.random = random.Random(seed)  # noqa: S311
         self.report = Report(seed)
         self.ports = [free_port() for _ in range(SERVERS)]
         storage = {"database": proxy.url(self.database)}
-        settings = {"server": {"port": self.ports[0]}, "logs": {"level": "warning"}, "storage": storage}
+        settings = {
+            "server": {"port": self.ports[0]}, "logs": {"level": "warning"}, "storage": storage, "blobs": asdict(bucket),
+        }  # fmt: skip
         folder.joinpath("config.yaml").write_text(json.dumps(settings))
         self.key = prepare_store(folder)
         self.log = folder / "appliance.log"
@@ -298,8 +262,18 @@ class Restarts:
         self.report.marks = counted.total()
         self.report.duplicated = [name for name in names if counted[name] > MARKS_PER_RUN]
         self.report.missing = [name for name in names if counted[name] < MARKS_PER_RUN]
+        self._count_documents(names)
         with psycopg.connect(self.database) as server:
             self.report.statuses = dict(server.execute("SELECT status, count(*) FROM execution GROUP BY status").fetchall())
+
+
+    def _count_documents(self, names: list[str]) -> None:
+        """One document of each run, as each has one mark that its content was read."""
+        with psycopg.connect(self.database) as server:
+            stored = Counter(name for (name,) in server.execute("SELECT name FROM document").fetchall())
+        self.report.documents = stored.total()
+        self.report.duplicated += [name for name in names if stored[f"{name}.txt"] > 1]
+        self.report.missing += [name for name in names if not stored[f"{name}.txt"]]
 
 
 def run_restarts(
@@ -309,8 +283,8 @@ def run_restarts(
 
     `rate` a second at most, or 0.
     """
-    with running_proxy(cluster) as proxy:
-        run = Restarts(folder, cluster, proxy, seed)
+    with running_proxy(cluster) as proxy, running_bucket() as bucket:
+        run = Restarts(folder, cluster, proxy, bucket, seed)
         try:
             run.start()
             run.publish()
