@@ -63,6 +63,14 @@ class WebhookChange:
     enabled: bool | None = None
 
 
+_ACTIVE = "SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'"
+
+
+def look_ahead(scope: TenantScope) -> None:
+    """Inside a write: announce the query that `emit` will run."""
+    db.look_ahead(_ACTIVE, (scope.tenant_id,))
+
+
 def emit(
     scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]], *, only: str | None = None,
     among: Collection[str] | None = None,
@@ -72,7 +80,7 @@ def emit(
 
     `describe` returns the event's `data` and is only called if there is a subscriber; secrets in it are redacted.
     """
-    active = db.rows("SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'", (scope.tenant_id,))
+    active = db.rows(_ACTIVE, (scope.tenant_id,))
     webhook_ids = [str(each) for each, events in active if (event in json.loads(events) if only is None else each == only)]
     webhook_ids = [each for each in webhook_ids if among is None or each in among]
     if not webhook_ids:

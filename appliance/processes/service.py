@@ -30,6 +30,7 @@ from .at_once import FastLane, RunAtOnce, Waiter
 from .definitions import versions
 from .definitions.compiled import CompiledVersion
 from .definitions.dependencies import load_dependencies
+from .definitions.startable import find_startable
 from .engine import completion, store, suspension
 from .engine.children import ChildStarter, check_depth
 from .engine.claims import claim_at_birth
@@ -173,16 +174,16 @@ class ProcessFlow:
         what a new execution's input refers to, in its transaction.
         """
         self._refuse_when_draining()
-        version = executions.resolve_version(scope, process_id, request.version)
+        found = find_startable(scope, process_id, request.version)
         _check_request(request)
-        compiled = self._load(scope, process_id, version)
+        compiled = self.runner.versions.load_startable(scope, process_id, found)
         executions.check_input(scope, compiled, request.input)
         fast = waiter is not None and request.run_at is None and self._fast.take()
-        birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
         claim: Claim | None = None
+        birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
 
         def insert() -> tuple[Execution, bool]:
-            row, new = insert_execution(scope, process_id, version, request, birth)
+            row, new = insert_execution(scope, process_id, found.version, request, birth)
             if new and write_related is not None:
                 write_related()
             if waiter is not None and waiter.on_finished is not None and row.status not in store.FINISHED:
@@ -193,7 +194,7 @@ class ProcessFlow:
 
         try:
             if waiter is not None and waiter.on_run is not None and fast and write_related is None:
-                unrecorded = new_running(scope, process_id, version, request, birth)
+                unrecorded = new_running(scope, process_id, found, request, birth)
                 if unrecorded is not None:
                     return self._fast.run_here(RunAtOnce.of(scope, unrecorded), compiled, waiter.on_run)
             row, new = db.write(insert, is_shared=write_related is None)
@@ -201,7 +202,7 @@ class ProcessFlow:
                 claim = claim_at_birth(scope, row)
                 self._fast.run_soon(claim, compiled)
         except IntegrityError as error:
-            executions.explain_refusal(scope, process_id, version, error)
+            executions.explain_refusal(scope, process_id, found.version, error)
         finally:
             if fast and claim is None:
                 self._fast.release()
@@ -211,8 +212,7 @@ class ProcessFlow:
 
     def read_input_schema(self, scope: TenantScope, process_id: str) -> Mapping[str, Any] | None:
         """The input schema of the published version, None without one; NotFound, NotPublished."""
-        version = executions.resolve_version(scope, process_id, None)
-        return self.runner.versions.load(scope, process_id, version).definition.input_schema
+        return self.runner.versions.load(scope, process_id, find_startable(scope, process_id, None).version).definition.input_schema
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():

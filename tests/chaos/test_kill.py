@@ -7,7 +7,8 @@ import pytest
 from tests.store.cluster import Cluster
 
 from .harness import run_chaos
-from .restarts import MARKS_PER_RUN, run_restarts
+from .mix import MARKS_PER_RUN
+from .restarts import run_restarts
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

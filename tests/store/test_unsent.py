@@ -4,6 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
+from peewee import IntegrityError
 
 from appliance.core.database import db
 from appliance.core.database.losses import ConnectionLost
@@ -104,3 +105,74 @@ def test_many_changes_are_sent_in_parts(server: str) -> None:
         hook.clear()
     assert len(sent) == 4
     assert len(committed()) == MOST_CHANGES * 3 + 1
+
+
+def look_ahead_at(text: str) -> None:
+    db.look_ahead(NOTES, (text,))
+
+
+def notes_like(text: str) -> list[str]:
+    return [row[0] for row in db.rows(NOTES, (text,))]
+
+
+NOTES = "SELECT text FROM note WHERE text LIKE ? ORDER BY text"
+
+
+@on_server
+@pytest.mark.writes_once(reason="counts round trips")
+def test_a_query_that_was_announced_costs_no_round_trip(server: str) -> None:
+    sent: list[str] = []
+    hook = db.database.obj.query_hooks
+    for text in ("a1", "a2", "b1"):
+        db.write(partial(note, text))
+
+    def change() -> list[list[str]]:
+        send_note("sent before")
+        look_ahead_at("a%")
+        look_ahead_at("b%")
+        look_ahead_at("nobody asks for this")
+        return [committed(), notes_like("b%"), notes_like("a%"), notes_like("a%")]
+
+    hook.append(lambda event: sent.append(event.sql))
+    try:
+        found = db.write(change, is_shared=True)
+    finally:
+        hook.clear()
+    assert found == [["a1", "a2", "b1", "sent before"], ["b1"], ["a1", "a2"], ["a1", "a2"]]
+    assert len(sent) == 3, sent  # the first query with those announced, the repeated one, and the commit
+
+
+def test_an_announced_query_has_the_rows_of_its_write(store: str) -> None:
+    def change(text: str) -> list[str]:
+        look_ahead_at("x%")
+        committed()
+        with db.savepoint():
+            note(f"x{text}")
+        return notes_like("x%")
+
+    def fail() -> None:
+        look_ahead_at("x%")
+        committed()
+        raise ValueError
+
+    assert db.write(lambda: change("1"), is_shared=True) == ["x1"]
+    with shared_commit():
+        futures = [db.submit(partial(change, text)) for text in ("2", "3")]
+        failed = db.submit(fail)
+        last = db.submit(lambda: notes_like("x%"))
+    assert [future.result(10) for future in futures] == [["x1", "x2"], ["x1", "x2", "x3"]]
+    assert isinstance(failed.exception(10), ValueError)
+    assert last.result(10) == ["x1", "x2", "x3"]
+    db.write(lambda: look_ahead_at("x%"))  # not used, so not sent
+    assert db.write(lambda: change("4")) == ["x1", "x2", "x3", "x4"]
+
+
+def test_a_query_announced_before_a_refused_change_is_forgotten(store: str) -> None:
+    def change() -> None:
+        look_ahead_at("x%")
+        note("there")
+
+    db.write(lambda: note("there"))
+    with pytest.raises(IntegrityError):
+        db.write(change)
+    assert db.write(lambda: [note("x1"), notes_like("x%")][-1]) == ["x1"]

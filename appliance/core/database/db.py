@@ -262,6 +262,14 @@ def send(sql: str, params: tuple[Any, ...] = ()) -> None:
     database.obj.send(sql, params)
 
 
+def look_ahead(sql: str, params: tuple[Any, ...] = ()) -> None:
+    """Inside a write: announce a query that `rows` will run.  On a server, its rows then come with those of the next statement.
+
+    For tables that the write does not change before it uses the rows.
+    """
+    database.obj.look_ahead(sql, params)
+
+
 def try_execute(sql: str, params: tuple[Any, ...] = ()) -> int:
     """As `execute`; if it fails, nothing of it remains and the write can go on."""
     return int(database.obj.try_statement(sql, params))

@@ -178,7 +178,9 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     def fetch_rows(self, sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Run a query, whose parameters are `?`, and return its rows."""
-        return list(self.execute_sql(convert_placeholders(sql), params).fetchall())
+        statement = convert_placeholders(sql)
+        rows = self._unsent.use_rows((statement, tuple(params)))
+        return list(self.execute_sql(statement, params).fetchall()) if rows is None else rows
 
     def try_statement(self, sql: str, params: Sequence[Any]) -> int:
         """Run a statement inside a write in its own savepoint, and return the number of changed rows."""
@@ -217,7 +219,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                     raise ConnectionLost(error) from error
             raise
         if unsent:
-            self._unsent.forget()
+            self._unsent.read_results(cursor)
             while cursor.nextset():
                 pass
         return cursor
@@ -248,7 +250,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         if self._state.closed or self._state.conn.closed:
             self.close()
             self.connect()
-        self._unsent.begin(f"BEGIN; SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
+        self._unsent.begin("BEGIN", f"SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
 
     def can_repeat(self) -> bool:
         """Whether this thread's transaction failed, and was rolled back, because of a concurrent one or a lost connection."""
@@ -260,6 +262,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         In the same round trip it takes the advisory locks of the `followed` tables, and inserts their rows, so that their
         numbers become visible in the order of the locks.
         """
+        self._unsent.forget_queries()
         if not followed and not self._unsent.changes:
             self._unsent.forget()  # Savepoints end with the transaction.
             if self._state.conn.info.transaction_status == TransactionStatus.IDLE:
@@ -277,6 +280,10 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         self._unsent.add(convert_placeholders(sql), params)
         if self._unsent.changes >= MOST_CHANGES:
             self.flush()
+
+    def look_ahead(self, sql: str, params: tuple[Any, ...]) -> None:
+        """Send a query with the next statement of this write; its rows are kept for `fetch_rows`."""
+        self._unsent.look_ahead((convert_placeholders(sql), params))
 
     def flush(self) -> None:
         """Make the changes that have not been sent."""

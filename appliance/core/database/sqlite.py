@@ -116,6 +116,9 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         """Commit; returns when the changes are on disk.  Nothing is `followed`, as only shared writes defer these inserts."""
         self.execute_sql("COMMIT")
 
+    def look_ahead(self, sql: str, params: tuple[Any, ...]) -> None:
+        """Nothing: a query costs no round trip here."""
+
     def send(self, sql: str, params: tuple[Any, ...]) -> None:
         """Change rows at once: there are no round trips to save."""
         self.execute_sql(sql, params)

@@ -13,6 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
 from .reader import Reader
+from .startable import no_such_version
 from .template import Template, resolve_path
 
 Behaviour = Literal["queue", "cancel_running", "reject"]
@@ -103,15 +104,17 @@ def load_rules(scope: TenantScope, process_id: str, version: int) -> EntryRules:
 
 @lru_cache(maxsize=1024)
 def rules_of(tenant_id: str, process_id: str, version: int, digest: str) -> EntryRules:
-    """The rules of a stored version whose draft has this digest.
+    """The rules of a stored version whose draft has this digest; NotFound.
 
     Cached by the digest too: a process may be deleted and created again under the same id.
     """
-    ((text,),) = db.rows(
+    rows = db.rows(
         "SELECT definition FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ? AND draft_digest = ?",
         (tenant_id, process_id, version, digest),
     )
-    definition = json.loads(text)
+    if not rows:
+        raise no_such_version(process_id, version)
+    definition = json.loads(rows[0][0])
     reader = Reader({})
     expires = reader.duration(definition.get("expires"), "/expires", minimum=1)
     return EntryRules(parse_concurrency(reader, definition.get("concurrency"), "/concurrency"), expires)

@@ -42,6 +42,13 @@ def _announce_end(execution_id: str) -> None:
     notices.notify_others(ENDED, execution_id)
 
 
+def look_ahead(scope: TenantScope, process_id: str, status: str) -> None:
+    """At the start of a commit that ends an execution: announce the queries of those who listen for the end."""
+    if status in _WEBHOOK_EVENTS:
+        webhooks.look_ahead(scope)
+    hub.publish(ExecutionEnding(scope, process_id))
+
+
 _WEBHOOK_EVENTS = {
     "succeeded": "execution.succeeded", "failed": "execution.failed", "timed_out": "execution.failed",
     "expired": "execution.failed", "waiting": "execution.waiting",
@@ -64,6 +71,14 @@ class Child:
     status: str
     output: Any = None
     error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ExecutionEnding:
+    """An execution of the process is about to end.  Published at the start of the commit, for queries to announce."""
+
+    scope: TenantScope
+    process_id: str
 
 
 @dataclass(frozen=True)
@@ -91,17 +106,33 @@ def close_execution(scope: TenantScope, child: Child, *, is_new: bool = False) -
     if is_new:
         hub.publish(ExecutionEnded(scope, child))
         return
-    sql = "SELECT parent, retry_of, slot FROM execution WHERE tenant_id = ? AND id = ?"
-    for parent, retry_of, slot in db.rows(sql, (scope.tenant_id, child.execution_id)):
+    for parent, retry_of, slot, has_calls, is_awaited in db.rows(_TIES, (scope.tenant_id, child.execution_id)):
         if parent or retry_of or slot is not None:
             db.require_exclusive()  # the end changes other executions
         if parent:
             tainting.add_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
         if retry_of and child.status == "succeeded":
             recovery.note_success(scope, retry_of)
-    withdraw_calls(scope, child.execution_id)
-    slots.pass_on(scope, child.execution_id)
-    hub.publish(ExecutionEnded(scope, child))
+        if has_calls:
+            withdraw_calls(scope, child.execution_id)
+        if slot is not None:
+            slots.fill_slots(scope, child.process_id, slot)
+        hub.publish(ExecutionEnded(scope, child))
+        if is_awaited:
+            _answer_parent(scope, child)
+
+
+# What an execution is tied to: its parent and slot, calls that it waits for, and one that waits for it.
+_TIES = (
+    "SELECT parent, retry_of, slot, "
+    "EXISTS (SELECT 1 FROM pending_call c WHERE c.tenant_id = e.tenant_id AND c.execution_id = e.id) "
+    "OR EXISTS (SELECT 1 FROM suspended_step s WHERE s.tenant_id = e.tenant_id AND s.execution_id = e.id), "
+    "EXISTS (SELECT 1 FROM pending_call c WHERE c.tenant_id = e.tenant_id AND c.token = e.id) "
+    "FROM execution e WHERE tenant_id = ? AND id = ?"
+)
+
+
+def _answer_parent(scope: TenantScope, child: Child) -> None:
     if child.status == "succeeded":
         suspension.answer_call(scope, child.execution_id, True, child.output)
         return

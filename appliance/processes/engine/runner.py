@@ -314,17 +314,17 @@ class Runner:
         if deferred is None or deferred.is_durable:
             return False
         recorded = [job.with_undo_order(each) for each in finished]
-        if not deferred.hold(lambda: self._write_steps(job, recorded)):
+        if not deferred.hold(lambda: self._write_steps(job, recorded, is_new=True)):
             return False
         for each in recorded:
             job.history.put(each.run)
         return True
 
     @staticmethod
-    def _write_steps(job: Job, recorded: list[Performed]) -> None:
+    def _write_steps(job: Job, recorded: list[Performed], *, is_new: bool = False) -> None:
         """Inside a commit: write finished steps, and outputs to reuse."""
         for each in recorded:
-            transitions.write_step(job.claim, each)
+            transitions.write_step(job.claim, each, is_new=is_new)
             cache = job.compiled.steps[each.run.path].cache
             if cache is not None and each.result.cache_digest is not None and each.run.status == "succeeded":
                 caching.store_output(job.claim, each.result.cache_digest, each.run.output, cache.ttl_ms)
@@ -336,12 +336,14 @@ class Runner:
 
         def write() -> tuple[list[Performed], transitions.Transition | None, bool]:
             cancel_requested = is_new = False
+            if end is not None:
+                transitions.look_ahead(claim, end)
             if end is None or end.status == "waiting":
                 cancel_requested = store.record_progress(claim, self.lease(), job.active_ms())
             elif not (is_new := transitions.insert_succeeded(claim, job.active_ms(), end)):
                 store.check_fence(claim)
             recorded = [job.with_undo_order(self.attempts.perform_in_commit(job, each)) for each in performed]
-            self._write_steps(job, recorded)
+            self._write_steps(job, recorded, is_new=is_new)
             is_cancelled = cancel_requested and end is not None and end.status == "waiting" and job.compensation is None
             final = transitions.cancelled() if is_cancelled else end
             if final is not None and final.status == "waiting":

@@ -93,8 +93,11 @@ def write_started(claim: Claim, run: StepRun) -> None:
     store.save_run(claim.scope, claim.execution_id, run)
 
 
-def write_step(claim: Claim, performed: Performed) -> None:
-    """Inside a commit: write the step run, its journal, its log lines and an event."""
+def write_step(claim: Claim, performed: Performed, *, is_new: bool = False) -> None:
+    """Inside a commit: write the step run, its journal, its log lines and an event.
+
+    `is_new`: the execution was inserted in this commit, so the step has not waited for a call.
+    """
     run, result, attempt = performed.run, performed.result, performed.attempt
     store.save_run(claim.scope, claim.execution_id, run)
     if run.started_at is not None and run.finished_at is not None:
@@ -112,7 +115,7 @@ def write_step(claim: Claim, performed: Performed) -> None:
             for line in result.logs
         ]  # fmt: skip
         log_lines.write_lines(claim.scope, lines)
-    if run.kind in WAITING_KINDS and (run.finished_at is not None or run.attempt != attempt):
+    if not is_new and run.kind in WAITING_KINDS and (run.finished_at is not None or run.attempt != attempt):
         completion.close_step(claim.scope, claim.execution_id, run.path, run.iteration)
     if run.status == "failed":
         _log_failure(claim, run)
@@ -160,6 +163,12 @@ def _columns(transition: Transition, now: int) -> dict[str, Any]:
     if transition.compensation is not None:
         changes["aftermath"] = transition.compensation
     return changes
+
+
+def look_ahead(claim: Claim, transition: Transition) -> None:
+    """At the start of a commit: announce the queries that the end of the execution will run, if this is one."""
+    if transition.status in store.FINISHED:
+        completion.look_ahead(claim.scope, claim.process_id, transition.status)
 
 
 def insert_succeeded(claim: Claim, active_ms: int, transition: Transition) -> bool:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from appliance.core.database import db
-from appliance.core.errors import NotFound, PolicyDenied
+from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
+from appliance.processes.definitions.startable import StartableVersion, no_such_version
 from appliance.processes.host import version_grants
 from appliance.processes.models import ProcessVersion
 from appliance.tenants.grants import GracePeriods
@@ -29,10 +29,20 @@ class VersionLoader:
     def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> CompiledVersion:
         """Like `load`, for a version about to run; PolicyDenied if what it accesses is not granted any more."""
         compiled, digest, until = self._find_version(scope, process_id, version)
-        if digest is None:
+        self._refuse_suspended(scope, process_id, version, digest, until)
+        return compiled
+
+    def load_startable(self, scope: TenantScope, process_id: str, found: StartableVersion) -> CompiledVersion:
+        """Like `load_to_run`, for a version whose row has been read."""
+        self._refuse_suspended(scope, process_id, found.version, found.grant_digest, found.allowed_until)
+        return self._compile(scope, process_id, found.version, found.draft_digest)
+
+    def _refuse_suspended(
+        self, scope: TenantScope, process_id: str, version: int, grant_digest: str | None, until: int | None
+    ) -> None:
+        if grant_digest is None:
             until = version_grants.assess(scope, process_id, version, self._grace)
         version_grants.refuse_suspended(process_id, version, until)
-        return compiled
 
     def _find_version(self, scope: TenantScope, process_id: str, version: int) -> tuple[CompiledVersion, str | None, int | None]:
         """The version, the digest of its grant, and until when it may start."""
@@ -42,17 +52,18 @@ class VersionLoader:
             (scope.tenant_id, process_id, version),
         )
         if not rows:
-            raise NotFound(
-                Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
-            )
-        digest, grant_digest, until = rows[0]
-        key = (scope.tenant_id, process_id, version, digest)
+            raise no_such_version(process_id, version)
+        draft_digest, grant_digest, until = rows[0]
+        return self._compile(scope, process_id, version, draft_digest), grant_digest, until
+
+    def _compile(self, scope: TenantScope, process_id: str, version: int, draft_digest: str) -> CompiledVersion:
+        key = (scope.tenant_id, process_id, version, draft_digest)
         compiled = self._compiled.get(key)
         if compiled is None:
             row = scope.get(ProcessVersion, process_id=process_id, version=version)
             compiled = compile_version(scope.tenant_id, row.definition, row.files)
             self._compiled.put(key, compiled)
-        return compiled, grant_digest, until
+        return compiled
 
     def of_claim(self, claim: Claim) -> tuple[CompiledVersion, dict[str, Any] | None]:
         """The version of an execution, and the error if it is not allowed to run any more."""

@@ -9,6 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.processes.definitions.startable import StartableVersion
 from appliance.processes.engine import store
 from appliance.processes.engine.deferred import NO_COLUMNS, Columns
 from appliance.processes.host import tainting
@@ -95,7 +96,7 @@ def insert_execution(
 
 
 def new_running(
-    scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: ExecutionOrigin
+    scope: TenantScope, process_id: str, found: StartableVersion, request: StartRequest, origin: ExecutionOrigin
 ) -> Execution | None:
     """The row, not inserted yet, of an execution that may start at once and depends on no other; None if it may have to wait.
 
@@ -104,10 +105,11 @@ def new_running(
     if request.token or request.run_at is not None or request.tainted_by:
         return None
     now = clock.now_ms()
-    entry = admission.admit_at_once(scope, process_id, version, AdmissionRequest(request.input, None, request.expires_ms), now)
+    entry = admission.admit_at_once(scope, process_id, found, AdmissionRequest(request.input, None, request.expires_ms), now)
     if entry is None:
         return None
-    return _new_row(scope, process_id, request, origin, {"version": version, **_state("running", entry, request, origin, now)})
+    state = _state("running", entry, request, origin, now)
+    return _new_row(scope, process_id, request, origin, {"version": found.version, **state})
 
 
 def _new_row(scope: TenantScope, process_id: str, request: StartRequest, origin: ExecutionOrigin, state: Columns) -> Execution:

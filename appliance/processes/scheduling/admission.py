@@ -14,6 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import tally
 from appliance.processes.definitions.concurrency import EntryRules, Slot, load_rules, rules_of, slot_of
+from appliance.processes.definitions.startable import StartableVersion
 from appliance.processes.engine import completion
 from appliance.processes.engine.failures import make_error
 from appliance.processes.executions.pausing import PAUSED, is_paused
@@ -85,18 +86,17 @@ def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionR
     return Admission(begins_at, False, _find_wait_reason(scope, process_id, slot), slot, expires_at)
 
 
-def admit_at_once(scope: TenantScope, process_id: str, version: int, request: AdmissionRequest, now: int) -> Admission | None:
+def admit_at_once(
+    scope: TenantScope, process_id: str, found: StartableVersion, request: AdmissionRequest, now: int
+) -> Admission | None:
     """Admits an execution that may start now whatever others do; None if its process limits concurrency or is paused.
 
     Reads only, so that it may be called outside a write.
     """
-    rows = db.rows(
-        "SELECT v.draft_digest FROM process_version v JOIN process p ON p.tenant_id = v.tenant_id AND p.id = v.process_id "
-        "WHERE v.tenant_id = ? AND v.process_id = ? AND v.version = ? AND p.paused_at IS NULL",
-        (scope.tenant_id, process_id, version),
-    )
-    rules = rules_of(scope.tenant_id, process_id, version, rows[0][0]) if rows else None
-    if rules is None or rules.concurrency is not None:
+    if found.is_paused:
+        return None
+    rules = rules_of(scope.tenant_id, process_id, found.version, found.draft_digest)
+    if rules.concurrency is not None:
         return None
     return Admission(now, False, expires_at=_expiry_of(request, rules, now))
 

@@ -34,16 +34,6 @@ def list_older(scope: TenantScope, process_id: str, slot: Slot, but: str = "") -
     return [execution_id for _, execution_id in sorted(rows) if execution_id != but]
 
 
-def pass_on(scope: TenantScope, execution_id: str) -> None:
-    """Gives the slot of an ending execution to the next one waiting for it; inside the write that ends it."""
-    rows = db.rows(
-        "SELECT process_id, slot FROM execution WHERE tenant_id = ? AND id = ? AND slot IS NOT NULL",
-        (scope.tenant_id, execution_id),
-    )
-    for process_id, key in rows:
-        fill_slots(scope, process_id, key)
-
-
 def fill_slots(scope: TenantScope, process_id: str, key: str) -> None:
     """Starts as many waiting executions as there are free slots; inside a write."""
     mine = (scope.tenant_id, process_id, key)

@@ -30,6 +30,7 @@ class ChangeListener:
         self._unsubscribe = [
             hub.subscribe(datapool.EntitiesChanged, self.record_changes),
             hub.subscribe(documents.DocumentChanged, self.record_document),
+            hub.subscribe(completion.ExecutionEnding, self.look_ahead),
             hub.subscribe(completion.ExecutionEnded, self.record_end),
         ]
 
@@ -72,6 +73,10 @@ class ChangeListener:
             key = f"{document.id}:{event}" if event == "deleted" else f"{document.id}:{event}:{document.version}"
             self._firings.record(scope, mark, Event(key, {"event": event, "document": view}, depth=_depth_behind(scope)))
 
+    def look_ahead(self, ending: completion.ExecutionEnding) -> None:
+        """Announces the query that `record_end` will run."""
+        db.look_ahead(_LISTENING, (ending.scope.tenant_id, "process", ending.process_id))
+
     def record_end(self, ended: completion.ExecutionEnded) -> None:
         """Records events for an ended execution; inside the write that ends it."""
         scope, child = ended.scope, ended.execution
@@ -84,15 +89,17 @@ class ChangeListener:
             self._firings.record(scope, mark, event)
 
 
+_LISTENING = (
+    "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
+    "JOIN trigger_state s ON s.tenant_id = t.tenant_id AND s.process_id = t.process_id AND s.trigger_id = t.trigger_id "
+    "JOIN process p ON p.tenant_id = t.tenant_id AND p.id = t.process_id "
+    "WHERE t.tenant_id = ? AND t.kind = ? AND t.source = ? AND p.paused_at IS NULL ORDER BY s.process_id, s.position"
+)
+
+
 def _find_listening(scope: TenantScope, kind: str, source: str) -> list[tuple[TriggerKey, dict[str, Any]]]:
     """The triggers on this source, without those of paused processes."""
-    rows = db.rows(
-        "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
-        "JOIN trigger_state s ON s.tenant_id = t.tenant_id AND s.process_id = t.process_id AND s.trigger_id = t.trigger_id "
-        "JOIN process p ON p.tenant_id = t.tenant_id AND p.id = t.process_id "
-        "WHERE t.tenant_id = ? AND t.kind = ? AND t.source = ? AND p.paused_at IS NULL ORDER BY s.process_id, s.position",
-        (scope.tenant_id, kind, source),
-    )
+    rows = db.rows(_LISTENING, (scope.tenant_id, kind, source))
     return [(TriggerKey(row[0], row[1], kind), json.loads(row[2])) for row in rows]
 
 

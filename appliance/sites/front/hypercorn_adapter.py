@@ -88,7 +88,7 @@ REFUSED = metrics.registry.counter(
 )
 FRAMING = 16 << 10  # bytes of chunk framing that any body may have; beyond that, half the size of its data
 GOODBYE_SECONDS = 1.0
-FIRST_REQUEST_SECONDS = 1.0
+FIRST_REQUEST_SECONDS = 3.0  # of a connection that was opened shortly before the stop
 _ERRORS = {
     431: HeadersTooLarge("the head of the request is too large"),
     501: NotSupported("unsupported transfer coding; only chunked is supported"),
