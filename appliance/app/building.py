@@ -66,6 +66,7 @@ from .authority import make_confirmations
 from .parts import (
     authorities,
     blob_holders,
+    make_cached_places,
     make_formats,
     make_integrations,
     make_language_models,
@@ -83,7 +84,8 @@ from .store import open_store
 class Mechanisms:
     """What every domain builds on: storage, queue, sandbox, formats and the way to the network.
 
-    `incoming` stores the contents of documents, which a scanner checks first if there is one.
+    `incoming` stores the contents of documents, which a scanner checks first if there is one.  `places` has no cache, so that
+    backups do not displace what others read often.
     """
 
     sealer: Sealer
@@ -125,10 +127,10 @@ def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     sealer = open_store(config)
     _set_limits(config)
     places = make_places(config, installation_id(sealer))
-    holders = blob_holders()
+    cached, holders = make_cached_places(config, places), blob_holders()
     return Mechanisms(
-        sealer=sealer, places=places, blobs=Blobs(places, holders, place_holders()),
-        incoming=incoming_blobs(config.scan, places, holders),
+        sealer=sealer, places=places, blobs=Blobs(cached, holders, place_holders()),
+        incoming=incoming_blobs(config.scan, cached, holders),
         presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=sandbox,
         formats=make_formats(config), egress=Egress.of(config.egress.allow, authorities(config)),
     )  # fmt: skip

@@ -1,11 +1,12 @@
 """Builds the parts of the appliance that depend only on the configuration."""
 
+import shutil
 from contextlib import suppress
 from functools import partial
 
 from appliance.agents.skills import service as skills
 from appliance.backups.jobs import PLACE_TABLES as JOB_PLACE_TABLES
-from appliance.blobs import Blobs, LocalPlaces, Places
+from appliance.blobs import CACHE_FOLDER, Blobs, LocalPlaces, Places
 from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, load_connector, load_registry
@@ -33,7 +34,7 @@ from appliance.webapps.traffic import request_log as traffic
 def make_places(config: Config, installation: str) -> Places:
     """The storage of blobs: incoming data always in the data folder, the rest there or in the configured bucket.
 
-    BucketTaken when the bucket belongs to another installation; if it does not respond now, it is checked before first use.
+    BucketNotOwned when the bucket belongs to another installation; if it does not respond now, it is checked before first use.
     """
     folder = config.data / "blobs"
     if config.blobs.store != "s3":
@@ -43,6 +44,16 @@ def make_places(config: Config, installation: str) -> Places:
     places = S3Places(open_bucket(config.blobs), folder, installation)
     with suppress(Overloaded):  # Already logged.
         places.claim()
+    return places
+
+
+def make_cached_places(config: Config, places: Places) -> Places:
+    """The same storage with a cache in the data folder, if it is a bucket and `blobs.cache_mb` is set; else without its folder."""
+    if config.blobs.store == "s3" and config.blobs.cache_mb:
+        from appliance.blobs import CachedPlaces, ContentCache
+
+        return CachedPlaces(places, ContentCache(config.data / CACHE_FOLDER, config.blobs.cache_mb << 20))
+    shutil.rmtree(config.data / CACHE_FOLDER, ignore_errors=True)  # other processes may be using it
     return places
 
 

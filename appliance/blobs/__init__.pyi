@@ -2,6 +2,9 @@ from . import baseline as baseline
 from . import quota as quota
 from .archives import ArchiveLimits as ArchiveLimits
 from .archives import read_members as read_members
+from .cache import CACHE_FOLDER as CACHE_FOLDER
+from .cache import CachedPlaces as CachedPlaces
+from .cache import ContentCache as ContentCache
 from .installation import installation_id as installation_id
 from .local import LocalPlaces as LocalPlaces
 from .ownership import MARKER as MARKER

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,6 +80,9 @@ class LocalPlaces:
                         Path(entry.path).unlink()
                         count += 1
         return count
+
+    def delete_copies(self, find_named: Callable[[Sequence[str]], set[str]]) -> None:
+        """Deletes copies of contents, kept to read them faster, whose places `find_named` does not return; there are none."""
 
 
 def _sync_folder(folder: Path) -> None:

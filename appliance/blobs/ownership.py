@@ -28,7 +28,7 @@ def read_marker(bucket: S3Store) -> str | None:
 
 
 def claim(bucket: S3Store, installation: str) -> None:
-    """Claims the bucket for this installation or confirms that it owns it; raises BucketTaken.
+    """Claims the bucket for this installation or confirms that it owns it; raises BucketNotOwned.
 
     Of two concurrent claims the server accepts one.  A server without conditional writes accepts both and keeps the later
     one; therefore the bucket is claimed again before anything is deleted.

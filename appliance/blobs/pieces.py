@@ -54,19 +54,13 @@ class FilePieces(Pieces):
         return min(CHUNK, self._end - self._at)
 
 
-class WindowPieces(Pieces):
-    """The bytes from `start` up to `end`, loaded in windows by `fetch(from, to)`; the first window is loaded already."""
+class MemoryPieces(Pieces):
+    """Bytes that are in memory."""
 
-    def __init__(self, fetch: Callable[[int, int], bytes], window: bytes, start: int, end: int) -> None:
-        self._fetch = fetch
+    def __init__(self, window: bytes) -> None:
         self._window, self._at = window, 0
-        self._next, self._end = start + len(window), end
 
     def __next__(self) -> bytes:
-        if self._at >= len(self._window) and self._next < self._end:
-            self._window, self._at = b"", 0  # freed first, so that two are never in memory
-            self._window = self._fetch(self._next, self._end)
-            self._next += len(self._window)
         piece = self.at_hand()
         if piece is None:
             raise StopIteration
@@ -76,3 +70,19 @@ class WindowPieces(Pieces):
         piece = self._window[self._at : self._at + CHUNK]
         self._at += len(piece)
         return piece or None
+
+
+class WindowPieces(MemoryPieces):
+    """The bytes from `start` up to `end`, loaded in windows by `fetch(from, to)`; the first window is loaded already."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], window: bytes, start: int, end: int) -> None:
+        super().__init__(window)
+        self._fetch = fetch
+        self._next, self._end = start + len(window), end
+
+    def __next__(self) -> bytes:
+        if self._at >= len(self._window) and self._next < self._end:
+            self._window, self._at = b"", 0  # freed first, so that two are never in memory
+            self._window = self._fetch(self._next, self._end)
+            self._next += len(self._window)
+        return super().__next__()

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -79,7 +79,7 @@ class S3Places:
     gets Gone.
 
     With an `installation`, the bucket must belong to it: it is claimed before anything is written, looked up or deleted, and
-    again before each garbage collection (BucketTaken).
+    again before each garbage collection (BucketNotOwned).
     """
 
     def __init__(self, bucket: S3Store, folder: Path, installation: str = "") -> None:
@@ -89,7 +89,7 @@ class S3Places:
         self._claimed = not installation
 
     def claim(self) -> None:
-        """Claims the bucket or confirms the claim, without a cache; raises BucketTaken or Overloaded."""
+        """Claims the bucket or confirms the claim, without a cache; raises BucketNotOwned or Overloaded."""
         if not self._installation:
             return
         try:
@@ -172,6 +172,9 @@ class S3Places:
     def delete_incoming(self, before_ms: int) -> int:
         """Deletes incoming files last written before this moment; returns their number."""
         return self._incoming.delete_incoming(before_ms)
+
+    def delete_copies(self, find_named: Callable[[Sequence[str]], set[str]]) -> None:
+        """Deletes nothing: copies are kept by `CachedPlaces`."""
 
 
 def owner_of(settings: Settings) -> str | None:

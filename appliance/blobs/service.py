@@ -8,7 +8,7 @@ only while nothing refers to it, so that every reference always has its bytes.
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -45,6 +45,7 @@ class Places(Protocol):
     def delete(self, place: str) -> None: ...
     def walk(self) -> Iterator[tuple[str, int]]: ...
     def delete_incoming(self, before_ms: int) -> int: ...
+    def delete_copies(self, find_named: Callable[[Sequence[str]], set[str]]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,10 @@ class Blobs:
     def collect(self) -> int:
         """Deletes blobs of every tenant that are not referenced and were not stored or held for a day; returns their number.
 
-        Also deletes places and incoming files without a row, left by a crash or a deleted tenant.
+        Also deletes places and incoming files without a row, left by a crash or a deleted tenant, and cached copies without one.
         """
         before = clock.now_ms() - GRACE_MS
+        self._places.delete_copies(self._find_named)  # first, because it works while the bucket does not
         count = 0
         while places := db.write(lambda: self._delete_unreferenced(before)):
             for place in places:
@@ -224,14 +226,16 @@ class Blobs:
     def _delete_strays(self, before: int) -> int:
         count = 0
         for place, written_ms in self._places.walk():
-            if written_ms < before and not self._is_named(place):
+            if written_ms < before and not self._find_named([place]):
                 self._places.delete(place)
                 count += 1
         return count
 
-    def _is_named(self, place: str) -> bool:
-        tables = self._place_tables
-        return any(db.rows(f"SELECT 1 FROM {table} WHERE place = ? LIMIT 1", (place,)) for table in tables)  # noqa: S608
+    def _find_named(self, places: Sequence[str]) -> set[str]:
+        """Those of these places that a row names."""
+        several = ", ".join("?" * len(places))
+        queries = (f"SELECT place FROM {table} WHERE place IN ({several})" for table in self._place_tables)  # noqa: S608
+        return {str(place) for query in queries for (place,) in db.rows(query, tuple(places))}
 
 
 class Batch:

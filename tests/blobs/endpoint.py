@@ -1,12 +1,14 @@
 """An S3 endpoint with a private certificate authority, objects in memory and conditional writes like Amazon's."""
 
+import re
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.sites.signing import Authority, text_of
 
@@ -14,13 +16,14 @@ from tests.sites.signing import Authority, text_of
 @dataclass
 class Endpoint:
     """Stored objects; `racing_write` is what another client writes right after the first read, `refused` counts rejected
-    writes."""
+    writes, and `reads` has the path of each object in the order of the requests for it."""
 
     url: str
     ca_file: Path
     objects: dict[str, bytes] = field(default_factory=dict)
     racing_write: bytes = b""
     refused: int = 0
+    reads: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -59,7 +62,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._endpoint.objects[self.path] = self._endpoint.racing_write
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
-            self._answer(200, result)
+            self._endpoint.reads.append(self.path)
+            self._answer_content(result)
+
+    def do_DELETE(self) -> None:
+        self._endpoint.objects.pop(self.path, None)
+        self._answer(204, b"")
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
@@ -70,8 +78,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._endpoint.objects[self.path] = content
             self._answer(200, b"")
 
-    def _answer(self, status: int, body: bytes) -> None:
+    def _answer_content(self, content: bytes) -> None:
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if match is None:
+            self._answer(200, content)
+        else:
+            part = content[int(match[1]) : int(match[2]) + 1]
+            last = int(match[1]) + len(part) - 1
+            self._answer(206, part, {"Content-Range": f"bytes {match[1]}-{last}/{len(content)}"})
+
+    def _answer(self, status: int, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"1"')
         self.send_header("Last-Modified", "Sun, 22 Nov 2026 00:00:00 GMT")

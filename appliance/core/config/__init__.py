@@ -1,5 +1,5 @@
-"""The configuration: `sections` declares every setting, `loading` reads file and environment, `example` writes the documented
-example, and `view` lists the values in effect."""
+"""The configuration: `sections` declares every setting, `loading` reads file and environment, `checks` refuses values that
+cannot work, `example` writes the documented example, and `view` lists the values in effect."""
 
 from .loading import Config, Domains, environment, load_config, setting_names
 

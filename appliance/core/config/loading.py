@@ -4,17 +4,17 @@ import dataclasses
 import difflib
 import ipaddress
 import os
-import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from appliance.core import clock, yaml12
-from appliance.core.errors import ConfigInvalid, ValidationFailed
+from appliance.core import yaml12
+from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
 
+from .checks import check
 from .sections import (
     Acme,
     Approvals,
@@ -43,8 +43,6 @@ from .sections import (
 )  # fmt: skip
 
 __all__ = ["Config", "Domains", "environment", "load_config", "sections", "setting_names"]
-
-LONGEST_DRAIN_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -283,118 +281,9 @@ def _build(values: Mapping[str, tuple[Any, str]]) -> Config:
         instances[section] = cls(**arguments)
     config = Config(**instances)
     object.__setattr__(config, "_origins", {name: where for name, (_, where) in values.items()})
-    _check(config)
+    check(config)
     return config
 
 
 def _pick(entry: tuple[Any, str], kind: Any) -> tuple[Any, Any, str]:
     return entry[0], kind, entry[1]
-
-
-def _check_numbers(config: Config) -> None:
-    asking = config.approvals
-    if asking.open_per_tenant < 1 or asking.open_per_requester < 1 or asking.letter_seconds < 0:
-        raise ConfigInvalid(
-            "approvals.open_per_tenant and open_per_requester must be at least 1, and letter_seconds at least 0"
-        )
-    if config.storage.writers < 1:
-        raise ConfigInvalid("storage.writers must be at least 1")
-
-
-def _check(config: Config) -> None:
-    if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
-        raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must be set to PEM files")
-    _check_networks("server.trusted_proxies", config.server.trusted_proxies)
-    if not 0 <= config.server.drain_seconds <= LONGEST_DRAIN_SECONDS:
-        raise ConfigInvalid(
-            Sentence(
-                "server.drain_seconds is %(seconds)s; it must be from 0 to %(most)s",
-                seconds=config.server.drain_seconds, most=LONGEST_DRAIN_SECONDS,
-            )
-        )  # fmt: skip
-    _check_networks("metrics.allow", config.metrics.allow)
-    if config.metrics.token and (config.metrics.token_file or not re.fullmatch(r"[!-~]{16,}", config.metrics.token)):
-        raise ConfigInvalid(
-            "metrics.token must have at least 16 characters and no spaces, and cannot be combined with metrics.token_file"
-        )
-    _check_numbers(config)
-    for name in ("confirm_wider_within", "confirm_departed_within"):
-        _check_duration(f"authority.{name}", getattr(config.authority, name))
-    if config.tls.http_port and config.tls_mode == "off":
-        raise ConfigInvalid("tls.http_port has no effect while server.tls is off; set it to 0, or enable server.tls")
-    if config.acme.directory:
-        _check_acme(config)
-    if config.blobs.store == "s3":
-        _check_bucket(config)
-    if config.backup.to:
-        _check_backup(config)
-    if config.otlp.endpoint:
-        _check_otlp(config)
-    if config.domains.base == config.domains.content:
-        raise ConfigInvalid("domains.base and domains.content must differ, because WebApps must not share the console's host")
-
-
-def _check_networks(name: str, networks: Sequence[str]) -> None:
-    for network in networks:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError as error:
-            raise ConfigInvalid(
-                Sentence("%(name)s: %(network)s is not a network such as 10.0.0.0/8", name=name, network=repr(network))
-            ) from error
-
-
-def _check_acme(config: Config) -> None:
-    acme = config.acme
-    if not re.fullmatch(r"https://\S+|http://(127\.0\.0\.1|\[::1\]|localhost)[:/]\S*", acme.directory):
-        raise ConfigInvalid("acme.directory must be the https address of the authority's directory")
-    if not acme.agree_terms:
-        raise ConfigInvalid("acme.agree_terms must be true; read the authority's terms of service and set it to agree")
-    if config.tls_mode == "off":
-        raise ConfigInvalid("acme.directory is set but server.tls is off; enable server.tls, or get certificates at your proxy")
-    if not config.tls.http_port and not acme.dns_hook:
-        raise ConfigInvalid("ACME needs a challenge: set tls.http_port to 80 (HTTP-01), or acme.dns_hook (DNS-01)")
-    if bool(acme.eab_key_id) != bool(acme.eab_hmac_key):
-        raise ConfigInvalid("acme.eab_key_id and acme.eab_hmac_key must be set together")
-    if acme.own_hosts and (not acme.dns_hook or "." not in config.domains.base):
-        raise ConfigInvalid("acme.own_hosts orders wildcard certificates, which needs acme.dns_hook and a public domains.base")
-
-
-def _check_backup(config: Config) -> None:
-    backup = config.backup
-    if _check_duration("backup.every", backup.every) < 60_000 or backup.keep < 1:
-        raise ConfigInvalid("backup.every must be at least one minute, and backup.keep at least 1")
-    if not Path(backup.to).is_absolute():
-        raise ConfigInvalid(Sentence("backup.to must be the absolute path of a folder, not %(to)s", to=repr(backup.to)))
-
-
-def _check_duration(name: str, text: str) -> int:
-    """Parse the duration in a setting; returns milliseconds."""
-    try:
-        return clock.parse_duration(text)
-    except ValidationFailed as error:
-        raise ConfigInvalid(Sentence("%(name)s: %(message)s", name=name, message=error.message)) from error
-
-
-def _check_otlp(config: Config) -> None:
-    otlp = config.otlp
-    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", otlp.endpoint):
-        raise ConfigInvalid("otlp.endpoint must be the address of the collector, such as http://127.0.0.1:4318")
-    if not all(re.fullmatch(r"[A-Za-z0-9_-]+:[ -~]+", header) for header in otlp.headers):
-        raise ConfigInvalid("otlp.headers: each header must be written as Name: value, in plain ASCII")
-    if otlp.sample_percent > 100:
-        raise ConfigInvalid("otlp.sample_percent must be a number from 0 to 100")
-    if otlp.ca_file and not Path(otlp.ca_file).is_file():
-        raise ConfigInvalid(Sentence("otlp.ca_file: the file %(ca_file)s does not exist", ca_file=otlp.ca_file))
-
-
-def _check_bucket(config: Config) -> None:
-    blobs = config.blobs
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", blobs.bucket):
-        raise ConfigInvalid("blobs.store is s3, so blobs.bucket must be a valid bucket name")
-    if blobs.endpoint and not re.fullmatch(r"https?://[^\s/@?#]+/?", blobs.endpoint):
-        raise ConfigInvalid("blobs.endpoint must be the address of the server, such as https://s3.example.com")
-    if blobs.ca_file and not blobs.endpoint.startswith("https://"):
-        raise ConfigInvalid("blobs.ca_file needs a blobs.endpoint that starts with https://")
-    if bool(blobs.key_id) != bool(blobs.secret_key):
-        raise ConfigInvalid("blobs.key_id and blobs.secret_key must be set together")

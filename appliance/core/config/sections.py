@@ -79,6 +79,9 @@ class Blobs:
     key_id: str = setting("", "Access key ID; empty: AWS_ACCESS_KEY_ID from the environment, or the role of the machine.")
     secret_key: str = setting("", "Secret access key; prefer the variable GOS_BLOBS_SECRET_KEY.", secret=True)
     path_style: bool = setting(True, "true: the bucket is in the path of the URL (most servers). false: in the host name.")
+    cache_mb: int = setting(
+        512, "Most space in the data folder for copies of small contents of the bucket, so that they are read once (MB); 0: none."
+    )
 
 
 @dataclass(frozen=True)
