@@ -9,6 +9,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.database.changes import read_state
+from appliance.core.database.notices import notices
 from appliance.core.scheduling import Scheduler
 from appliance.processes import Waiter
 from appliance.processes.executions.starting import StartRequest
@@ -26,6 +27,29 @@ def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, sandbox: P
         yield world
         world.flow.stop(5)
         world.presence.close()
+
+
+class Carrier:
+    """Keeps the notices for other processes."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def start(self) -> None:
+        """Needs no connection."""
+
+    def send(self, notice: str) -> None:
+        self.sent.append(notice)
+
+    def stop(self) -> None:
+        """Has nothing left."""
+
+
+@pytest.fixture
+def carrier(monkeypatch: pytest.MonkeyPatch) -> Carrier:
+    carrier = Carrier()
+    monkeypatch.setattr(notices, "_carrier", carrier)
+    return carrier
 
 
 @contextmanager
@@ -59,15 +83,17 @@ def run(world: World, process: str) -> list[str]:
 
 
 @pytest.mark.writes_once(reason="counts round trips")
-def test_an_execution_without_effects_writes_in_two_round_trips(world: World) -> None:
+def test_an_execution_without_effects_writes_in_two_round_trips(world: World, carrier: Carrier) -> None:
     which_version, look, write = run(world, world.publish([rule("twice", "= input.n * 2"), code("more", "return input.n + 1;")]))
     assert "published_version" in which_version
     assert [name for name in ("BEGIN", "webhook", "trigger_source", "EXISTS") if name not in look] == []
     assert write.endswith("COMMIT")
+    assert carrier.sent == []  # nobody has heard of it yet
 
 
 @pytest.mark.writes_once(reason="counts round trips")
-def test_an_execution_that_writes_needs_no_more_round_trips_than_counted(world: World) -> None:
+def test_an_execution_that_writes_needs_no_more_round_trips_than_counted(world: World, carrier: Carrier) -> None:
     mark = {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"what": "a mark"}}}}
     sent = run(world, world.publish([code("first", "return 1;"), mark, rule("last", "= input.n + 1")]))
     assert len(sent) == 13, "\n".join(each[:300] for each in sent)
+    assert [notice.partition(":")[0] for notice in carrier.sent if notice.startswith("execution:")] == ["execution"] * 2

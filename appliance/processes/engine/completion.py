@@ -21,8 +21,13 @@ from appliance.processes.scheduling import slots
 from . import store, suspension
 
 
-def record_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
-    """Inside a commit: add an event for followers, and after the commit notify callers that wait for the end."""
+def record_status(
+    scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None, *, is_new: bool = False
+) -> None:
+    """Inside a commit: add an event for followers, and after the commit notify callers that wait for the end.
+
+    `is_new`: the execution was inserted in this commit, so other processes have not heard of it.
+    """
     data: dict[str, Any] = {"status": status}
     if error is not None:
         data["error"] = {"code": error["code"], "message": error["message"]}
@@ -30,16 +35,17 @@ def record_status(scope: TenantScope, execution_id: str, status: str, error: dic
     if event := _WEBHOOK_EVENTS.get(status):
         webhooks.emit(scope, event, lambda: _to_payload(scope, execution_id, data))
     if status in store.FINISHED:
-        db.after_commit(lambda: _announce_end(execution_id))
+        db.after_commit(lambda: _announce_end(execution_id, is_new))
 
 
 ENDED = "execution"  # the topic of notices
 
 
-def _announce_end(execution_id: str) -> None:
+def _announce_end(execution_id: str, is_new: bool) -> None:
     """After the commit: tell the callers that wait in this process and in others."""
     completion_signal.notify(execution_id)
-    notices.notify_others(ENDED, execution_id)
+    if not is_new:
+        notices.notify_others(ENDED, execution_id)
 
 
 def look_ahead(scope: TenantScope, process_id: str, status: str) -> None:

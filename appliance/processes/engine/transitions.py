@@ -192,7 +192,7 @@ def write_transition(claim: Claim, active_ms: int, transition: Transition, *, is
     if transition.stopped is not None:
         store.close_enclosing(claim.scope, claim.execution_id, *transition.stopped)
         store.close_runs(claim.scope, claim.execution_id, "cancelled")
-    completion.record_status(claim.scope, claim.execution_id, transition.status, transition.error)
+    completion.record_status(claim.scope, claim.execution_id, transition.status, transition.error, is_new=is_new)
     if finished:
         child = completion.Child(claim.execution_id, claim.process_id, transition.status, transition.output, transition.error)
         completion.close_execution(claim.scope, child, is_new=is_new)
