@@ -14,6 +14,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, Detail
 from appliance.core.leases import Lease, LeaseTable
+from appliance.core.leases.tenant_claims import TenantClaim, claim_lost
 from appliance.core.scope import TenantScope
 
 EXPORT, RESET, IMPORT = "export", "reset", "import"
@@ -30,6 +31,7 @@ LEASES = LeaseTable(
     TenantJobRow, ("tenant_id", "id"), lease="lease_until", owner="owner", fence="fence", running="state = 'running'",
     on_claim="claims = claims + 1",
 )  # fmt: skip
+Claim = TenantClaim
 State = Literal["waiting", "running", "done", "failed"]
 
 
@@ -83,23 +85,6 @@ class NewJob:
     name: str = ""
     place: str | None = None
     size: int = 0
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right to run a job until another process claims it; `scope` is that of the person who started it.
-
-    `claims` counts those since the job was last left to any process.
-    """
-
-    scope: TenantScope
-    id: str
-    fence: int
-    claims: int
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.scope.tenant_id, self.id
 
 
 def sealing_context(scope: TenantScope, job_id: str) -> str:
@@ -190,14 +175,7 @@ def start(scope: TenantScope, job_id: str, task: str, owner: str, changes: Mappi
 
 def claim(lost: Lease, owner: str) -> Claim | None:
     """Continue a job whose process is gone; None when another process was faster."""
-    tenant_id, job_id = lost.key
-    row = TenantScope(tenant_id, "system").find(TenantJobRow, id=job_id, lease_until=lost.until)
-    if row is None or row.state != "running":
-        return None
-    if not LEASES.claim(lost.key, lost.guard, owner=owner, until=clock.now_ms() + LEASE_MS):
-        return None
-    scope = TenantScope(tenant_id, row.actor, frozenset(row.scopes), row.request_id)
-    return Claim(scope, job_id, row.fence + 1, row.claims + 1)
+    return claim_lost(LEASES, lost, owner, clock.now_ms() + LEASE_MS)
 
 
 # -- running

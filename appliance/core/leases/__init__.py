@@ -1,4 +1,5 @@
-"""Leases: rows that one worker at a time works on, under a fence (`table`), and the threads that work on them (`claims`)."""
+"""Leases: rows that one worker at a time works on, under a fence (`table`), the threads that work on them (`claims`), and claims on
+rows of tenants (`tenant_claims`)."""
 
 from .table import Changes, Key, Lease, LeaseLost, LeaseTable, OrphanFinder
 

@@ -12,6 +12,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.leases import Lease, LeaseTable
+from appliance.core.leases.tenant_claims import TenantClaim, claim_lost
 from appliance.core.scope import TenantScope
 from appliance.datapool.importing.inspection import WORKBOOKS, Inspection
 from appliance.datapool.importing.reading import ImportOptions, ImportReport
@@ -28,6 +29,7 @@ LEASES = LeaseTable(
     FileImportRow, ("tenant_id", "id"), lease="lease_until", owner="owner", fence="fence",
     running="state IN ('trying', 'importing')", on_claim="claims = claims + 1",
 )  # fmt: skip
+Claim = TenantClaim
 State = Literal["chosen", "trying", "tried", "importing", "done", "stopped"]
 
 
@@ -67,23 +69,6 @@ class FileImport:
     @property
     def is_busy(self) -> bool:
         return self.state in RUNNING
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right to run an import until another process claims it; `scope` is that of the person who started it.
-
-    `claims` counts those since the last progress.
-    """
-
-    scope: TenantScope
-    id: str
-    fence: int
-    claims: int
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.scope.tenant_id, self.id
 
 
 def _to_file_import(row: FileImportRow) -> FileImport:
@@ -174,14 +159,7 @@ def start(scope: TenantScope, import_id: str, options: ImportOptions | None, own
 
 def claim(lost: Lease, owner: str) -> Claim | None:
     """Continue an import whose process is gone; None when another process was faster."""
-    tenant_id, import_id = lost.key
-    row = TenantScope(tenant_id, "system").find(FileImportRow, id=import_id, lease_until=lost.until)
-    if row is None or row.state not in RUNNING:
-        return None
-    if not LEASES.claim(lost.key, lost.guard, owner=owner, until=clock.now_ms() + LEASE_MS):
-        return None
-    scope = TenantScope(tenant_id, row.actor, frozenset(row.scopes), row.request_id)
-    return Claim(scope, import_id, row.fence + 1, row.claims + 1)
+    return claim_lost(LEASES, lost, owner, clock.now_ms() + LEASE_MS)
 
 
 def save(claim: Claim, before: ImportReport, report: ImportReport) -> None:
