@@ -51,6 +51,13 @@ check() { # check NAME COMMAND... : runs it, remembers the verdict, goes on
     fi
 }
 
+verdict() { # verdict PID LOG : waits for a command of this shell, shows its output, returns its exit code
+    local code=0
+    wait "$1" || code=$?
+    cat "$2"
+    return "$code"
+}
+
 if [ "${1:-}" = --bench ]; then
     shift
     alone prepare_everything test
@@ -64,16 +71,22 @@ alone ensure_suites
 
 whole=no
 [ "$*" != --all ] || whole=yes
+types=
 color=()
 [ -n "$bold" ] || { export NO_COLOR=1; color=(--color=no); }
 if [ "$*" = "" ] || [ "$*" = --all ]; then
     check "ruff" .venv/bin/ruff check .
-    check "mypy" .venv/bin/mypy
     check "layers" .venv/bin/lint-imports
+    # It takes a minute of one core, and the tests leave some of both: it runs beside them at low priority, and is reported after them.
+    nice -n 19 .venv/bin/mypy >.cache/mypy.log 2>&1 &
+    types=$!
+    trap 'kill "$types" 2>/dev/null || true' EXIT
     # In two processes, the tests of a file together: most of them wait for something, which leaves half of two cores idle.
     set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"
 fi
 check "pytest" .venv/bin/pytest "${color[@]}" "$@"
+[ -z "$types" ] || check "mypy, beside pytest" verdict "$types" .cache/mypy.log
+trap - EXIT
 [ "$whole" = no ] || check "journeys on two servers" .venv/bin/pytest "${color[@]}" --spread tests/journeys
 
 step "Summary"
