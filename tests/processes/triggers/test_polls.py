@@ -130,6 +130,7 @@ def test_a_plugin_that_breaks_the_contract_is_a_failure(trigger: PollingTrigger,
     assert trigger.row.last_error["code"] == "connector_failed"
 
 
+@pytest.mark.writes_once(reason="counts calls until it dies")
 def test_cursor_and_events_are_committed_together_or_not_at_all(trigger: PollingTrigger, monkeypatch: pytest.MonkeyPatch) -> None:
     trigger.publish()
     trigger.poll()
