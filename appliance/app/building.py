@@ -6,7 +6,7 @@ from pathlib import Path
 from appliance.agents import AgentRuns
 from appliance.agents.skills import service as skills
 from appliance.agents.tools import Toolbox
-from appliance.backups import BackupUpkeep
+from appliance.backups import BackupRunner
 from appliance.backups.jobs import JobRunner
 from appliance.blobs import Blobs, Places, installation_id, quota
 from appliance.connectors import folder_of
@@ -198,7 +198,8 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         ),
         agents=AgentServices(runs=parts.agents, skills=parts.skills, tools=parts.toolbox),
         monitor=MonitorServices(alerts=parts.alerts, webhooks=parts.webhooks, disk=parts.disk, key_traffic=KeyTraffic()),
-        backups=BackupUpkeep(config, mechanisms.places), solutions=solutions,
+        backups=BackupRunner(config, mechanisms.places, sealer, instance=presence.instance, is_alive=presence.is_alive),
+        solutions=solutions,
         transfers=Transfers(config, mechanisms.places, sealer, solutions, jobs),
         referrers=Referrers(parts.integrations, parts.models, apps, parts.alerts, config.approvals.email_integration),
     )  # fmt: skip

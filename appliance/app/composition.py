@@ -108,6 +108,7 @@ class Appliance:
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.imports.stop()
         self.services.transfers.stop()
+        self.services.backups.stop()
         self.services.governance.executor.stop()
         self.services.governance.replays.stop(wait=True)
         self.services.limits.password_checks.stop()

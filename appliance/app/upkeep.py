@@ -26,8 +26,8 @@ from .authority import authority_upkeep
 
 
 def own_upkeep(services: Services) -> list[PeriodicJob]:
-    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications, imports,
-    jobs on tenants and requested backups that it runs."""
+    """The jobs of every process: its own counters and caches, its disk and data folder, and the publications, imports
+    and jobs on tenants that it runs."""
     deliveries, publishing = services.documents.publications.deliveries, services.webapps.publishing
     requests, key_traffic, jobs = services.webapps.requests, services.monitor.key_traffic, services.transfers.runner
     return [
@@ -44,7 +44,6 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder
         PeriodicJob("imports", 2.0, services.imports.runner.resume, rest=Rest(next_due=services.imports.runner.next_due)),
         PeriodicJob("publishing", 2.0, publishing.resume, rest=Rest(next_due=publishing.next_due)),
-        services.backups,
     ]
 
 
@@ -52,11 +51,14 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
     """The jobs of processes with workers, such as closing calls of dead processes and deleting expired data."""
     queue, executor, templates = services.queue, services.governance.executor, services.sandbox.templates
     settings, checker = services.config.approvals, services.webapps.domains.checker
+    backups = services.backups
     email = EmailDependencies(executor, services.integrations, services.languages)
     notices = Notices(email, settings.email_integration, settings.letter_seconds)
     return [
         PeriodicJob("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
         PeriodicJob("domains", 2.0, checker.check_due, LONG, rest=Rest(next_due=checker.next_due)),
+        PeriodicJob("due-backups", 60.0, backups.start_due, LONG),
+        PeriodicJob("backups", 2.0, backups.resume, rest=Rest(next_due=backups.next_due)),
         PeriodicJob("step-cache", 60.0, caching.purge),
         PeriodicJob("retention", 3600.0, lambda: delete_expired(services.config), SLOW),
         PeriodicJob("overdue-documents", 3600.0, lambda: delete_overdue(services.documents.files), SLOW),

@@ -1,3 +1,4 @@
+from . import backup_jobs as backup_jobs
 from . import counting as counting
 from . import creation as creation
 from . import restoring as restoring
@@ -7,11 +8,11 @@ from . import tenant_imports as tenant_imports
 from . import verification as verification
 from .backup_folder import folder_of as folder_of
 from .backup_folder import list_backups as list_backups
+from .backup_jobs import list_jobs as list_jobs
+from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest
 from .import_cleanup import SecretReplacement as SecretReplacement
 from .resetting import clear_tenant as clear_tenant
-from .schedule import BackupUpkeep as BackupUpkeep
-from .schedule import Schedule as Schedule
 from .schedule import get_status as get_status
 from .tenant_imports import ImportRequest as ImportRequest
 from .tenant_imports import has_account as has_account

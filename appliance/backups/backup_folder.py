@@ -172,19 +172,20 @@ def _is_sealed(path: Path) -> bool:
         return False
 
 
-def delete_old(config: Config) -> str | None:
-    """Deletes this installation's backups except the newest `backup.keep`; returns the problem if that fails.
+def delete_old(config: Config) -> tuple[list[str], str | None]:
+    """Deletes this installation's backups except the newest `backup.keep`; returns their paths, and the problem if that fails.
 
     Call it only after a new backup is complete.
     """
-    folder = folder_of(config)
+    folder, deleted = folder_of(config), []
     try:
         for backup in list_backups(config)[config.backup.keep :]:
             (folder / backup.name).unlink(missing_ok=True)
+            deleted.append(str(folder / backup.name))
     except OSError as error:
         log.exception("Old backups could not be deleted.")
-        return f"it is complete, but old backups could not be deleted: {describe_error(error, folder)}"
-    return None
+        return deleted, f"it is complete, but old backups could not be deleted: {describe_error(error, folder)}"
+    return deleted, None
 
 
 def load_last_result(config: Config) -> BackupResult | None:

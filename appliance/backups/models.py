@@ -1,8 +1,8 @@
-"""The row of a job on a whole tenant."""
+"""The rows of jobs: on a whole tenant, and backups of the whole appliance."""
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
-from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.db import JsonField, PlatformModel, TenantModel
 from appliance.core.database.sentence_fields import ErrorField
 
 
@@ -41,3 +41,33 @@ class TenantJobRow(TenantModel):
     class Meta:
         primary_key = CompositeKey("tenant_id", "id")
         table_name = "tenant_job"
+
+
+class BackupJobRow(PlatformModel):
+    """A backup of the whole appliance; `machine` and `path` say where its file is, `problem` why it is not complete.
+
+    `fence` counts the claims, `claims` those since the backup was last left to any process.
+    """
+
+    number = IntegerField(primary_key=True)
+    kind = TextField()
+    state = TextField()
+    sealed = BlobField(null=True)
+    stage = TextField()
+    done = BigIntegerField()
+    total = BigIntegerField()
+    machine = TextField()
+    path = TextField()
+    size = BigIntegerField()
+    row_count = BigIntegerField()
+    contents = BigIntegerField()
+    encrypted = IntegerField()
+    problem = TextField(null=True)
+    started_at = BigIntegerField()
+    owner = TextField(null=True)
+    fence = IntegerField()
+    claims = IntegerField()
+    lease_until = BigIntegerField()
+
+    class Meta:
+        table_name = "backup_job"

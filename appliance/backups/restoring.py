@@ -21,6 +21,7 @@ from appliance.core.database.presence import is_any_alive
 from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 
+from .backup_jobs import delete_all as delete_all_backup_jobs
 from .copying import FileSource, entity_statements
 from .creation import DATABASE, FILES, KEY
 from .jobs.records import delete_all as delete_all_jobs
@@ -236,6 +237,7 @@ def _upload_contents(places: Places, folder: Path) -> None:
 def _revoke_access() -> None:
     for table in _ACCESS_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
+    delete_all_backup_jobs()  # the one that is restored was running
     delete_all_jobs()  # their files are not in a backup, and a reset that ran then is the last that is wanted now
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import migrations
-from appliance.backups import schedule
+from appliance.backups import list_jobs, schedule
 from appliance.blobs import MARKER, installation_id, owner_of, probe
 from appliance.core import catalogues, clock
 from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
@@ -54,10 +54,11 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from _runtimes(config)
     yield from _exposure(config)
     yield from _scanner(config)
-    yield from schedule.findings(config)
-    yield from _translations(config)
     with inspected_store(config):
         is_known = migrations.newer() is None and not migrations.pending()
+        backups = list_jobs() if is_known else []
+    yield from schedule.findings(config, backups)
+    yield from _translations(config)
     if not is_known:
         yield "note", "domains and certificates are not checked until the database has this release's schema"
         return

@@ -36,6 +36,8 @@ IMPORT = PoolSize("import", 2)
 """Imports of files into collections."""
 TRANSFER = PoolSize("transfer", 2)
 """Exports and imports of whole tenants."""
+BACKUP = PoolSize("backup", 1)
+"""The backup of the whole appliance, of which one is made at a time."""
 WEBHOOK = PoolSize("webhook", 32)
 """Deliveries of webhooks."""
 SMOKE = PoolSize("smoke", 4)

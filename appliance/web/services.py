@@ -7,7 +7,7 @@ from pathlib import Path
 from appliance.agents import AgentRuns
 from appliance.agents.skills import Skills
 from appliance.agents.tools import Toolbox
-from appliance.backups import BackupUpkeep
+from appliance.backups import BackupRunner
 from appliance.blobs import Blobs
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config
@@ -134,7 +134,7 @@ class Services:
     agents: AgentServices
     monitor: MonitorServices
 
-    backups: BackupUpkeep
+    backups: BackupRunner
     transfers: Transfers
     solutions: SolutionServices
     referrers: Referrers

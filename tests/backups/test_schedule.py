@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from appliance.backups import backup_folder, schedule
+from appliance.backups import backup_folder, backup_jobs, backup_runner, schedule
 from appliance.backups.backup_folder import BackupResult, list_backups, temporary_folder
+from appliance.backups.backup_runner import Progress
 from appliance.backups.problems import BackupInvalid, Stopped
-from appliance.backups.schedule import Schedule, findings, get_status
+from appliance.backups.schedule import findings, get_status
 from appliance.backups.snapshots import open_snapshot
 from appliance.backups.verification import verify_backup
 from appliance.blobs import Places
@@ -20,6 +21,7 @@ from appliance.core import clock
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
+from tests.backups.backup_processes import BackupProcess
 from tests.backups.conftest import PASSPHRASE, World, make_world
 
 HOUR = 3_600_000
@@ -35,7 +37,7 @@ def scheduled(tmp_path: Path) -> World:
 def test_a_backup_is_made_when_due_and_old_ones_are_deleted(scheduled: World, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(scheduled.config.backup.to)
     with scheduled.opened():
-        own = Schedule(scheduled.config, scheduled.places)
+        own = BackupProcess(scheduled.config, scheduled.places)
         first = own.run_due()
         assert first is not None
         assert (first.problem, first.encrypted) == (None, True)
@@ -71,7 +73,7 @@ def test_appliances_that_share_a_folder_keep_their_own_backups(
     for _ in range(3):
         for name, world in (("backed", scheduled), ("other", other)):
             with world.opened():
-                done = Schedule(world.config, world.places).run_due()
+                done = BackupProcess(world.config, world.places).run_due()
             assert done is not None, "the neighbour's newest is no backup of ours"
             assert done.problem is None
             names[name].append(Path(done.path).name)
@@ -92,12 +94,12 @@ def test_unfinished_backups_of_others_are_left_alone(scheduled: World, tmp_path:
         (path / "gos.db").touch()
     with scheduled.opened():
         with temporary_folder(scheduled.config) as temporary:
-            assert Schedule(scheduled.config, scheduled.places).run_due() is not None
+            assert BackupProcess(scheduled.config, scheduled.places).run_due() is not None
             assert temporary.is_dir()
         assert all((path / "gos.db").exists() for path in by_hand)
         assert not temporary.exists()
         later(monkeypatch, 8 * 24)
-        assert Schedule(scheduled.config, scheduled.places).run_due() is not None
+        assert BackupProcess(scheduled.config, scheduled.places).run_due() is not None
     assert [path for path in folder.iterdir() if path.suffix != ".gosb"] == []
 
 
@@ -112,7 +114,7 @@ def test_backups_without_an_installation_id_are_not_deleted(scheduled: World, mo
         backup_folder.save_result(scheduled.config, BackupResult(0, str(folder / old[-1]), 1, 1, 0, True, None))
         assert [each.name for each in list_backups(scheduled.config)] == old[-1:]
         for _ in range(3):
-            assert Schedule(scheduled.config, scheduled.places).run_due() is not None
+            assert BackupProcess(scheduled.config, scheduled.places).run_due() is not None
             later(monkeypatch, 1)
     assert sorted(path.name for path in folder.iterdir() if "ins_" not in path.name) == old
     assert len(list_backups(scheduled.config)) == 2
@@ -123,7 +125,7 @@ def test_a_failed_backup_is_reported_and_retried(scheduled: World, monkeypatch: 
     folder = Path(scheduled.config.backup.to)
     folder.write_text("a file is in the way")
     with scheduled.opened():
-        own = Schedule(scheduled.config, scheduled.places)
+        own = BackupProcess(scheduled.config, scheduled.places)
         failed = own.run_due()
         assert failed is not None
         assert failed.problem is not None
@@ -150,7 +152,7 @@ def test_unreadable_files_in_the_folder_do_not_prevent_backups(scheduled: World)
         own = backup_folder.new_path(scheduled.config).name.partition("Z")[2]
         (folder / f"gos-20260101T000000Z{own}").symlink_to("/nowhere/there")
         (folder / f"gos-20260102T000000Z{own}").mkdir()
-        result = Schedule(scheduled.config, scheduled.places).run_due()
+        result = BackupProcess(scheduled.config, scheduled.places).run_due()
     assert result is not None
     assert result.problem is None
     assert [each.name for each in list_backups(scheduled.config)] == [Path(result.path).name]
@@ -168,12 +170,12 @@ def test_an_unreadable_folder_is_reported(scheduled: World, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     monkeypatch.setattr(backup_folder, "delete_leftovers", lambda _: list(folder.iterdir()))
-    monkeypatch.setattr(schedule, "delete_leftovers", lambda _: list(folder.iterdir()))
+    monkeypatch.setattr(backup_runner, "delete_leftovers", lambda _: list(folder.iterdir()))
     with scheduled.opened():
-        own = Schedule(scheduled.config, scheduled.places)
-        own.request_now(PASSPHRASE)
+        own = BackupProcess(scheduled.config, scheduled.places)
+        own.request(PASSPHRASE)
         failed = own.run_due()
-        assert own.progress is None
+        assert backup_jobs.find_running() is None
     assert failed is not None
     assert "Permission denied" in str(failed.problem)
     assert "Permission denied" in dict(findings(scheduled.config))["FAIL"]
@@ -181,7 +183,7 @@ def test_an_unreadable_folder_is_reported(scheduled: World, monkeypatch: pytest.
 
 def test_a_deleted_backup_is_not_reported_as_complete(scheduled: World) -> None:
     with scheduled.opened():
-        result = Schedule(scheduled.config, scheduled.places).run_due()
+        result = BackupProcess(scheduled.config, scheduled.places).run_due()
     assert result is not None
     Path(result.path).unlink()
     assert "is the disk mounted" in dict(findings(scheduled.config))["FAIL"]
@@ -193,7 +195,7 @@ def test_after_a_fast_clock_backups_continue_and_the_new_one_is_kept(
     """A clock was a year ahead for a while: the backup made then counts as the oldest, whatever its name says."""
     now, folder = clock.now_ms(), Path(scheduled.config.backup.to)
     with scheduled.opened():
-        own = Schedule(scheduled.config, scheduled.places)
+        own = BackupProcess(scheduled.config, scheduled.places)
         for _ in range(2):
             later(monkeypatch, 5 * 365 * 24)
             assert own.run_due() is not None
@@ -213,7 +215,7 @@ def test_a_backup_that_failed_under_a_fast_clock_is_retried(scheduled: World, mo
     folder, now = Path(scheduled.config.backup.to), clock.now_ms()
     folder.write_text("a file is in the way")
     with scheduled.opened():
-        own = Schedule(scheduled.config, scheduled.places)
+        own = BackupProcess(scheduled.config, scheduled.places)
         later(monkeypatch, 5 * 365 * 24)
         failed = own.run_due()
         assert failed is not None
@@ -228,7 +230,7 @@ def test_a_backup_that_failed_under_a_fast_clock_is_retried(scheduled: World, mo
 def test_a_backup_that_cannot_be_restored_is_a_failure(scheduled: World, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(scheduled.config.backup.to)
     with scheduled.opened():
-        own = Schedule(scheduled.config, scheduled.places)
+        own = BackupProcess(scheduled.config, scheduled.places)
         for _ in range(2):
             assert own.run_due() is not None
             later(monkeypatch, 1)
@@ -246,7 +248,7 @@ def test_a_backup_with_missing_contents_deletes_no_older_one(scheduled: World, m
     """Older backups may still have the missing contents."""
     with scheduled.opened():
         scope = scheduled.fill()
-        own = Schedule(scheduled.config, scheduled.places)
+        own = BackupProcess(scheduled.config, scheduled.places)
         for _ in range(2):
             assert own.run_due() is not None
             later(monkeypatch, 1)
@@ -268,7 +270,7 @@ class _BrokenPlaces:
 def test_an_unexpected_exception_is_reported(scheduled: World) -> None:
     with scheduled.opened():
         scheduled.fill()
-        failed = Schedule(scheduled.config, cast(Places, _BrokenPlaces())).run_due()
+        failed = BackupProcess(scheduled.config, cast(Places, _BrokenPlaces())).run_due()
     assert failed is not None
     assert "RuntimeError: nobody thought of" in str(failed.problem)
     assert "nobody thought of" in dict(findings(scheduled.config))["FAIL"]
@@ -291,8 +293,8 @@ def test_a_stop_aborts_a_backup_and_leaves_nothing(scheduled: World) -> None:
     with scheduled.opened():
         scheduled.fill()
         places = _StoppingPlaces(scheduled)
-        own = Schedule(scheduled.config, cast(Places, places))
-        places.stop = own.stop
+        own = BackupProcess(scheduled.config, cast(Places, places))
+        places.stop = own.begin_to_stop
         assert own.run_due() is None
     assert list(Path(scheduled.config.backup.to).iterdir()) == []
     assert get_status(scheduled.config).last is None
@@ -302,17 +304,18 @@ def test_a_stop_aborts_a_backup_and_leaves_nothing(scheduled: World) -> None:
 def test_a_stop_aborts_the_verification_too(scheduled: World, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     with scheduled.opened():
         scheduled.fill()
-        own = Schedule(scheduled.config, scheduled.places)
-        report = own._report
+        own = BackupProcess(scheduled.config, scheduled.places)
+        report = Progress.report
 
-        def stop_then(at: str, done: int, of: int) -> None:
-            report(at, done, of)
+        def stop_then(self: Progress, at: str, done: int, of: int) -> None:
+            report(self, at, done, of)
             if at == stage:
-                own.stop()
+                own.begin_to_stop()
 
-        monkeypatch.setattr(own, "_report", stop_then)
+        monkeypatch.setattr(Progress, "report", stop_then)
         assert own.run_due() is None
-        assert own.progress is None
+        left = db.rows("SELECT state, owner, claims FROM backup_job")
+        assert left == [("running", None, 0)], "whoever runs next makes it"
     assert list(Path(scheduled.config.backup.to).iterdir()) == []
     assert get_status(scheduled.config).last is None
 
@@ -332,26 +335,25 @@ def test_a_backup_is_made_on_request(world: World, monkeypatch: pytest.MonkeyPat
     stages = []
     with world.opened():
         world.fill()
-        own = Schedule(world.config, world.places)
+        own = BackupProcess(world.config, world.places)
         with pytest.raises(BackupInvalid, match="at least 12 characters"):
-            own.request_now("short")
+            own.request("short")
         assert own.run_due() is None
-        own.request_now(PASSPHRASE)
+        own.request(PASSPHRASE)
         with pytest.raises(Conflict, match="already being made"):
-            own.request_now(PASSPHRASE)
-        assert "stage='asked'" in repr(own.progress)
-        report = own._report
+            own.request(PASSPHRASE)
+        assert backup_jobs.find_running() is not None
+        report = Progress.report
 
-        def listen(stage: str, done: int, of: int) -> None:
-            report(stage, done, of)
-            if (progress := own.progress) is not None:
-                stages.append((progress.stage, progress.done, progress.of))
+        def listen(self: Progress, stage: str, done: int, of: int) -> None:
+            report(self, stage, done, of)
+            stages.append((stage, done, self.of))
 
-        monkeypatch.setattr(own, "_report", listen)
+        monkeypatch.setattr(Progress, "report", listen)
         result = own.run_due()
         assert result is not None
         assert result.problem is None
-        assert own.progress is None
+        assert backup_jobs.find_running() is None
         assert own.run_due() is None
     assert stages == [("database", 0, 0), ("contents", 1, 2), ("contents", 2, 2), ("checking", 1, 2), ("checking", 2, 2)]
     (only,) = list_backups(world.config)
@@ -360,20 +362,9 @@ def test_a_backup_is_made_on_request(world: World, monkeypatch: pytest.MonkeyPat
     assert verify_backup(Path(result.path), PASSPHRASE)["contents"]["count"] == 2
 
 
-def test_a_process_without_workers_makes_only_requested_backups(scheduled: World) -> None:
-    config = replace(scheduled.config, server=replace(scheduled.config.server, run_workers=False))
-    with scheduled.opened():
-        own = Schedule(config, scheduled.places)
-        assert own.run_due() is None
-        own.request_now(PASSPHRASE)
-        result = own.run_due()
-    assert result is not None
-    assert result.problem is None
-
-
 def test_without_a_folder_no_backup_is_made(world: World) -> None:
     with world.opened():
-        assert Schedule(world.config, world.places).run_due() is None
+        assert BackupProcess(world.config, world.places).run_due() is None
     assert [level for level, _ in findings(world.config)] == ["note"]
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups import Schedule, verify_backup
+from appliance.backups import backup_jobs, verify_backup
+from appliance.backups.backup_folder import new_path
+from appliance.backups.creation import make_backup
 from appliance.blobs import LocalPlaces
 from appliance.console.frame.routing import ConsoleRequest, File, Page, Visit
 from appliance.console.pages.settings.backups import download_backup, show_backups
@@ -85,7 +87,7 @@ def test_only_administrators_create_backups(signed_in: Callable[[str], Browser],
     browser = signed_in(person)
     path = browser.at(person.partition("@")[2].removesuffix(".test"), "/console/appliance/backups")
     assert browser.post(path, {"passphrase": HIDDEN, "again": HIDDEN}).status_code == 403
-    assert running.services.backups.schedule.progress is None
+    assert backup_jobs.find_running() is None
 
 
 def visit(running: Running, config: Config, login: str) -> Visit:
@@ -99,20 +101,21 @@ def test_only_encrypted_backups_are_listed_and_downloaded(running: Running, tmp_
     data = replace(running.config.storage, database=running.config.database_url)
     config = replace(running.config, backup=settings, storage=data)
     places = LocalPlaces(running.config.data / "blobs")
-    backup = Schedule(config, places).run_due()
-    assert backup is not None
-    name = Path(backup.path).name
+    path = new_path(config)
+    path.parent.mkdir()
+    make_backup(config, places, path, HIDDEN)
+    name = path.name
     own = visit(running, config, "owner@acme.test")
     page = show_backups(own)
     assert isinstance(page, Page)
     assert [each.name for each in page.values["now"].files] == [name]
     download = download_backup(own, name)
     assert isinstance(download, File)
-    assert b"".join(download.pieces) == Path(backup.path).read_bytes()
+    assert b"".join(download.pieces) == path.read_bytes()
     with pytest.raises(NotFound):
         download_backup(own, "../key")
     with pytest.raises(ScopeMissing):
         download_backup(visit(running, config, "builder@acme.test"), name)
-    Path(backup.path).write_bytes(b"\x28\xb5\x2f\xfd and so on, not encrypted")
+    path.write_bytes(b"\x28\xb5\x2f\xfd and so on, not encrypted")
     with pytest.raises(NotFound, match="no encrypted backup"):
         download_backup(own, name)

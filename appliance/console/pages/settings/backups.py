@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.backups import folder_of, get_status, list_backups
+from appliance.backups import folder_of, get_status, list_backups, list_jobs
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
@@ -16,7 +16,7 @@ from .appliance import require_administrator
 HERE = "/console/appliance/backups"
 EVERY_MS = 1000
 STAGES = {
-    "asked": mark("Waiting for another process of the appliance to finish its backup."),
+    "asked": mark("Waiting for a process with workers to begin."),
     "database": mark("Copying the database."), "contents": mark("Adding contents of documents and WebApps."),
     "checking": mark("Verifying it by reading it back."),
 }  # fmt: skip
@@ -30,9 +30,10 @@ def show_backups(visit: Visit) -> Answer:
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
-    config, progress = visit.services.config, visit.services.backups.schedule.progress
+    config = visit.services.config
+    status = get_status(config, list_jobs())
     values = {
-        "now": get_status(config), "progress": progress, "stages": STAGES, "every": EVERY_MS if progress else 0,
+        "now": status, "progress": status.running, "stages": STAGES, "every": EVERY_MS if status.running else 0,
         "live_url": f"{HERE}?part=live", "folder": folder_of(config), "problem": problem,
     }  # fmt: skip
     template = "backups_live.html" if part else "backups.html"
@@ -51,7 +52,7 @@ def make_backup(visit: Visit) -> Answer:
                 raise ValidationFailed("the two passphrases differ; enter the same one twice", pointer="/again")
             if not passphrase:
                 raise ValidationFailed("enter a passphrase to encrypt the file with", pointer="/passphrase")
-        visit.services.backups.make_now(passphrase)
+        visit.services.backups.request(passphrase)
     except ApplianceError as error:
         return _page(visit, error)
     db.write(lambda: audit.record(visit.scope, "backup.make", "appliance"))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.agents import runs
-from appliance.backups import get_status
+from appliance.backups import get_status, list_jobs
 from appliance.console.frame.forms import InputForm
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
@@ -187,7 +187,8 @@ def _first_steps(visit: Visit) -> list[Step]:
         waits = several or bool(invitations.list_invitations(scope))
         steps.append(Step(_("Invite people"), _("Choose who builds, who approves and who only reads."), "/console/people", waits))
         if is_administrator(visit):
-            has_backup = bool(get_status(visit.services.config).files)
+            backups = get_status(visit.services.config, list_jobs())
+            has_backup = bool(backups.files or backups.elsewhere)
             about = _("One file with all your data, verified after it is written.")
             steps.append(Step(_("Create a backup"), about, "/console/appliance/backups", has_backup))
     return steps if not all(step.is_done for step in steps) else []
