@@ -11,7 +11,7 @@ from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.sentences import Sentence
 from appliance.processes.triggers import Request as WebhookRequest
 from appliance.processes.triggers import group_fields
-from appliance.web import Request, Response, Services, in_thread, log_as, read_body, view
+from appliance.web import Request, Response, Services, explain_fault_in_thread, in_thread, log_as, read_body, view
 
 __all__ = ["make_hooks"]
 
@@ -31,7 +31,13 @@ async def _receive(services: Services, request: Request, path: str) -> Response:
         raise NotFound("there is no webhook at this address")
     webhook_request = WebhookRequest(path, request.headers, body, _query(request.query_string))
     async with services.limits.large_bodies.turn(request.tenant, len(body)):
-        answer = await in_thread(services.threads, log_as, request.request_id, _start, services, request, webhook_request)
+        try:
+            answer = await in_thread(services.threads, log_as, request.request_id, _start, services, request, webhook_request)
+        except Exception as fault:
+            error = await explain_fault_in_thread(services.threads, fault, request.tenant)
+            if error is fault:
+                raise
+            raise error from fault
     return Response(202, answer, {"Content-Type": "application/json", "Cache-Control": "no-store"})
 
 

@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from appliance.agents.tools import Caller, PendingResult, Tool, Toolbox
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.tenants import AdmissionSlot, Streams
-from appliance.web import as_coded, in_thread, log_as, slot_of
+from appliance.web import as_coded, explain_fault_in_thread, in_thread, log_as, slot_of
 
 from .admission import ADMITTED
 from .waiting import wait_for
@@ -69,7 +69,8 @@ class ToolHandlers:
             result = await self._run(ctx, params.name, params.arguments or {})
         except ApplianceError as error:
             return error_result(error, caller.scope.request_id)
-        except Exception as error:  # noqa: BLE001  logged by as_coded
+        except Exception as fault:  # noqa: BLE001  logged by as_coded
+            error = await explain_fault_in_thread(self.threads, fault, caller.scope.tenant_id)
             return error_result(as_coded(error, f"the tool {params.name} failed"), caller.scope.request_id)
         if params.name == ASK and result.get("status") == "pending" and can_open_pages(ctx):
             page = ElicitRequestURLParams(message=str(result.get("summary") or "A person is asked"), url=result["review_url"])

@@ -120,6 +120,12 @@ def tenant_exists(tenant_id: str) -> bool:
     return False
 
 
+def is_stored(tenant_id: str) -> bool:
+    """Whether the tenant exists now, which `tenant_exists` may notice a second later."""
+    _existing.pop(tenant_id, None)
+    return tenant_exists(tenant_id)
+
+
 @dataclass(frozen=True)
 class TenantDeletionStarted:
     """A tenant is about to be deleted without force.  Published inside the write; an error of a listener prevents it."""

@@ -17,6 +17,8 @@ from .bodies import bounded as bounded
 from .bodies import read_body as read_body
 from .bodies import too_large as too_large
 from .deferred_app import DeferredApp as DeferredApp
+from .deleted_tenants import explain_fault as explain_fault
+from .deleted_tenants import explain_fault_in_thread as explain_fault_in_thread
 from .forms import FormLimits as FormLimits
 from .forms import FormReader as FormReader
 from .forms import SentFile as SentFile

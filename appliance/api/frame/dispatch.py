@@ -23,7 +23,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance import Permit
 from appliance.tenants import RequestKey, StoredResponse, idempotency, release_nothing
 from appliance.tenants.keys import Caller
-from appliance.web import Request, Response, Services, error_response, in_thread, log_as, read_body
+from appliance.web import Request, Response, Services, error_response, explain_fault_in_thread, in_thread, log_as, read_body
 
 from . import agent_policies, auth, parsing
 from .contents import stream_pieces
@@ -59,7 +59,8 @@ async def serve_route(services: Services, route: Route, request: Request, **path
     with logs.log_context(request_id=request.request_id):
         try:
             response = await _answer(services, route, incoming, path_args)
-        except Exception as error:  # noqa: BLE001  error_response logs and answers it
+        except Exception as fault:  # noqa: BLE001  error_response logs and answers it
+            error = await explain_fault_in_thread(services.threads, fault, request.tenant)
             response = error_response(error, request.request_id, request.accept)
     if response.pieces is None:
         response = uncached(response)

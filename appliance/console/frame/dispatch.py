@@ -34,6 +34,7 @@ from appliance.web import (
     Services,
     as_coded,
     encode_event,
+    explain_fault,
     in_thread,
     is_own_page,
     log_as,
@@ -243,7 +244,7 @@ class Dispatcher:
         except ApplianceError as error:
             return self._send(_problem_page(error), request, visit)
         except Exception as error:  # noqa: BLE001  logged by as_coded
-            return self._send(_problem_page(as_coded(error)), request, visit)
+            return self._send(_problem_page(as_coded(explain_fault(error, request.http.tenant))), request, visit)
 
     def _send(self, answer: "Now", request: ConsoleRequest, visit: Visit | None) -> Response:
         response = self._response(answer, request, visit)

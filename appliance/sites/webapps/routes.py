@@ -17,7 +17,7 @@ from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
 from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.sites.front.scope_keys import LOG_FIELDS
-from appliance.web import Exchange, Services, answer
+from appliance.web import Exchange, Services, answer, explain_fault_in_thread
 from appliance.webapps.access import Visitor
 from appliance.webapps.publishing import is_suspended
 from appliance.webapps.routes import Match, Route, RouteTable
@@ -58,7 +58,7 @@ class Routes:
 
     def __init__(self, services: Services, sender: Sender) -> None:
         tickets = Tickets(services.sealer)
-        self._sender = sender
+        self._threads, self._sender = services.threads, sender
         self._buckets = Buckets(services.limits.servers)
         self._following = ExecutionFollower(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
@@ -114,13 +114,9 @@ class Routes:
                 "%(method)s is not supported here; use %(allowed)s", method=call.request.method, allowed=", ".join(allowed)
             )
             raise MethodNotAllowed(message, headers={"Allow": ", ".join(allowed)})
-        except ApplianceError as error:
+        except Exception as fault:  # noqa: BLE001  logged by _to_coded
+            error = _to_coded(await explain_fault_in_thread(self._threads, fault, call.tenant.tenant_id))
             return to_error_reply(error, call.request.request_id, as_page=call.wants_page)
-        except Exception:
-            log.exception("a route failed")
-            return to_error_reply(
-                ApplianceError("an unexpected error occurred; try again"), call.request.request_id, as_page=call.wants_page
-            )
 
     async def _serve(self, call: RouteCall, match: Match) -> Reply:
         route = match.route
@@ -159,6 +155,14 @@ class Routes:
             key = ("route", *app, route.path, call.request.method, per)
             state = self._buckets.take(key, BucketLimit(limit.requests, limit.window_s))
         return state.headers()
+
+
+def _to_coded(error: Exception) -> ApplianceError:
+    """The error for a visitor; a fault is logged."""
+    if isinstance(error, ApplianceError):
+        return error
+    log.error("a route failed", exc_info=error)
+    return ApplianceError("an unexpected error occurred; try again")
 
 
 def _log_call(call: RouteCall, route: Route, reply: Reply, milliseconds: int) -> None:

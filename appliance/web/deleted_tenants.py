@@ -1,0 +1,27 @@
+"""Requests beside which their tenant is deleted: a write that comes too late is answered like a request to an unknown tenant.
+
+The database refuses such a write by whatever it misses first, a tenant, a parent row or a table, and each verb sees another fault.
+So edges ask here, where they catch what has no code.
+"""
+
+from concurrent.futures import Executor
+
+from appliance.core.database.losses import ConnectionLost
+from appliance.core.errors import ApplianceError, UnknownHost
+from appliance.tenants import service
+
+from .threads import in_thread
+
+
+def explain_fault(error: Exception, tenant_id: str) -> Exception:
+    """The error; UnknownHost instead of a fault if the tenant does not exist any more.  Waits for the database."""
+    if isinstance(error, ApplianceError | ConnectionLost) or not tenant_id or service.is_stored(tenant_id):
+        return error
+    return UnknownHost("this host name is not served here; check the address")
+
+
+async def explain_fault_in_thread(threads: Executor, error: Exception, tenant_id: str) -> Exception:
+    """The same on an event loop."""
+    if isinstance(error, ApplianceError):
+        return error
+    return await in_thread(threads, explain_fault, error, tenant_id)
