@@ -70,8 +70,8 @@ class ToolHandlers:
         except ApplianceError as error:
             return error_result(error, caller.scope.request_id)
         except Exception as fault:  # noqa: BLE001  logged by as_coded
-            error = await explain_fault_in_thread(self.threads, fault, caller.scope.tenant_id)
-            return error_result(as_coded(error, f"the tool {params.name} failed"), caller.scope.request_id)
+            explained = await explain_fault_in_thread(self.threads, fault, caller.scope.tenant_id)
+            return error_result(as_coded(explained, f"the tool {params.name} failed"), caller.scope.request_id)
         if params.name == ASK and result.get("status") == "pending" and can_open_pages(ctx):
             page = ElicitRequestURLParams(message=str(result.get("summary") or "A person is asked"), url=result["review_url"])
             return InputRequiredResult(input_requests={"review": ElicitRequest(params=page)}, request_state=result["request_id"])
