@@ -17,7 +17,7 @@ from appliance.core.leases import Lease, LeaseTable
 from .backup_folder import BackupResult
 
 SCHEDULED, REQUESTED = "scheduled", "requested"
-KEPT = 50
+REMEMBERED = 50
 """How many backups are remembered, failed ones included."""
 LEASE_MS = 60_000
 LEASES = LeaseTable(
@@ -120,7 +120,7 @@ def insert(kind: str) -> int:
         number=number, kind=kind, state="running", sealed=None, stage="asked", done=0, total=0, machine="", path="", size=0,
         row_count=0, contents=0, encrypted=0, problem=None, started_at=clock.now_ms(), owner=None, fence=0, claims=0, lease_until=0,
     ).execute()  # fmt: skip
-    BackupJobRow.delete().where(BackupJobRow.number <= number - KEPT).execute()
+    BackupJobRow.delete().where(BackupJobRow.number <= number - REMEMBERED).execute()
     return number
 
 

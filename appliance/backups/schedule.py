@@ -46,10 +46,10 @@ def find_due(config: Config, jobs: Sequence[BackupJob] = ()) -> int | None:
     last = latest.result if latest is not None else load_last_result(config)
     if last is not None and last.size == 0:  # it failed
         return last.at + min(RETRY_MS, every) if last.at <= now else 0
-    made = [each.made_at for each in list_backups(config)]
+    times = [each.made_at for each in list_backups(config)]
     if last is not None and latest is not None and latest.machine != machine:
-        made.append(last.at)
-    return max((at for at in made if at <= now), default=-every) + every  # one made by a clock that was ahead does not count
+        times.append(last.at)
+    return max((at for at in times if at <= now), default=-every) + every  # one made by a clock that was ahead does not count
 
 
 def get_status(config: Config, jobs: Sequence[BackupJob] = ()) -> BackupStatus:

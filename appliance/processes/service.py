@@ -30,7 +30,6 @@ from .at_once import FastLane, RunAtOnce, Waiter
 from .definitions import versions
 from .definitions.compiled import CompiledVersion
 from .definitions.dependencies import load_dependencies
-from .definitions.startable import find_startable
 from .engine import completion, store, suspension
 from .engine.children import ChildStarter, check_depth
 from .engine.claims import claim_at_birth
@@ -61,6 +60,7 @@ from .scheduling.fair_threads import FairThreadPool
 from .scheduling.intake import MAX_MESSAGES, WAKE, Intake
 from .scheduling.sweeper import Sweeper
 from .scheduling.timers import Timers
+from .startable import find_startable
 from .triggers.firings import StartedExecution
 from .triggers.registration import find_tenant_problems
 from .triggers.service import TriggerDependencies, Triggers
@@ -174,16 +174,16 @@ class ProcessFlow:
         what a new execution's input refers to, in its transaction.
         """
         self._refuse_when_draining()
-        found = find_startable(scope, process_id, request.version)
+        startable = find_startable(scope, process_id, request.version)
         _check_request(request)
-        compiled = self.runner.versions.load_startable(scope, process_id, found)
+        compiled = self.runner.versions.load_startable(scope, process_id, startable)
         executions.check_input(scope, compiled, request.input)
         fast = waiter is not None and request.run_at is None and self._fast.take()
         claim: Claim | None = None
         birth = ExecutionOrigin(self.runner.presence.instance if fast else None, self.runner.lease(), depth=request.depth)
 
         def insert() -> tuple[Execution, bool]:
-            row, new = insert_execution(scope, process_id, found.version, request, birth)
+            row, new = insert_execution(scope, process_id, startable.version, request, birth)
             if new and write_related is not None:
                 write_related()
             if waiter is not None and waiter.on_finished is not None and row.status not in store.FINISHED:
@@ -194,7 +194,7 @@ class ProcessFlow:
 
         try:
             if waiter is not None and waiter.on_run is not None and fast and write_related is None:
-                unrecorded = new_running(scope, process_id, found, request, birth)
+                unrecorded = new_running(scope, process_id, startable, request, birth)
                 if unrecorded is not None:
                     return self._fast.run_here(RunAtOnce.of(scope, unrecorded), compiled, waiter.on_run)
             row, new = db.write(insert, is_shared=write_related is None)
@@ -202,7 +202,7 @@ class ProcessFlow:
                 claim = claim_at_birth(scope, row)
                 self._fast.run_soon(claim, compiled)
         except IntegrityError as error:
-            executions.explain_refusal(scope, process_id, found.version, error)
+            executions.explain_refusal(scope, process_id, startable.version, error)
         finally:
             if fast and claim is None:
                 self._fast.release()

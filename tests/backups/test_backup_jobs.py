@@ -206,12 +206,12 @@ def test_a_deleted_backup_is_no_longer_remembered(appliance: Appliance, monkeypa
 
 def test_no_more_rows_are_kept_than_needed(appliance: Appliance) -> None:
     def insert_many() -> Any:
-        for _ in range(backup_jobs.KEPT + 3):
+        for _ in range(backup_jobs.REMEMBERED + 3):
             db.execute("UPDATE backup_job SET state = 'ended'")
             backup_jobs.insert(backup_jobs.REQUESTED)
 
     db.write(insert_many)
-    assert [job.number for job in list_jobs()] == list(range(backup_jobs.KEPT + 3, 3, -1))
+    assert [job.number for job in list_jobs()] == list(range(backup_jobs.REMEMBERED + 3, 3, -1))
 
 
 def test_a_restored_appliance_does_not_make_the_backup_that_it_is_from(appliance: Appliance, tmp_path: Path) -> None:

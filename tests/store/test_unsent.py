@@ -135,10 +135,10 @@ def test_a_query_that_was_announced_costs_no_round_trip(server: str) -> None:
 
     hook.append(lambda event: sent.append(event.sql))
     try:
-        found = db.write(change, is_shared=True)
+        rows = db.write(change, is_shared=True)
     finally:
         hook.clear()
-    assert found == [["a1", "a2", "b1", "sent before"], ["b1"], ["a1", "a2"], ["a1", "a2"]]
+    assert rows == [["a1", "a2", "b1", "sent before"], ["b1"], ["a1", "a2"], ["a1", "a2"]]
     assert len(sent) == 3, sent  # the first query with those announced, the repeated one, and the commit
 
 

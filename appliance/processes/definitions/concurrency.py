@@ -11,9 +11,9 @@ from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.processes.startable import no_such_version
 
 from .reader import Reader
-from .startable import no_such_version
 from .template import Template, resolve_path
 
 Behaviour = Literal["queue", "cancel_running", "reject"]

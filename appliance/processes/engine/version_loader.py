@@ -6,9 +6,9 @@ from appliance.core.database import db
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.processes.definitions.compiled import CompiledVersion, VersionCache, compile_version
-from appliance.processes.definitions.startable import StartableVersion, no_such_version
 from appliance.processes.host import version_grants
 from appliance.processes.models import ProcessVersion
+from appliance.processes.startable import StartableVersion, no_such_version
 from appliance.tenants.grants import GracePeriods
 
 from .failures import from_appliance_error
@@ -32,10 +32,10 @@ class VersionLoader:
         self._refuse_suspended(scope, process_id, version, digest, until)
         return compiled
 
-    def load_startable(self, scope: TenantScope, process_id: str, found: StartableVersion) -> CompiledVersion:
+    def load_startable(self, scope: TenantScope, process_id: str, startable: StartableVersion) -> CompiledVersion:
         """Like `load_to_run`, for a version whose row has been read."""
-        self._refuse_suspended(scope, process_id, found.version, found.grant_digest, found.allowed_until)
-        return self._compile(scope, process_id, found.version, found.draft_digest)
+        self._refuse_suspended(scope, process_id, startable.version, startable.grant_digest, startable.allowed_until)
+        return self._compile(scope, process_id, startable.version, startable.draft_digest)
 
     def _refuse_suspended(
         self, scope: TenantScope, process_id: str, version: int, grant_digest: str | None, until: int | None

@@ -20,11 +20,11 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import delete_in_chunks
 from appliance.processes.definitions.compiled import CompiledVersion
-from appliance.processes.definitions.startable import find_startable
 from appliance.processes.engine import completion, store, suspension
 from appliance.processes.engine.decide import Key
 from appliance.processes.models import EventRow, Execution, JournalRow, StepRunRow
 from appliance.processes.scheduling.slots import SLOT
+from appliance.processes.startable import find_startable
 
 from .search import (
     ExecutionFilter,

@@ -9,13 +9,13 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.processes.definitions.startable import StartableVersion
 from appliance.processes.engine import store
 from appliance.processes.engine.deferred import NO_COLUMNS, Columns
 from appliance.processes.host import tainting
 from appliance.processes.models import Execution
 from appliance.processes.scheduling import admission, backlog
 from appliance.processes.scheduling.admission import Admission, AdmissionRequest
+from appliance.processes.startable import StartableVersion
 from appliance.tenants import RETENTION_MS
 
 from . import input_values
@@ -96,7 +96,7 @@ def insert_execution(
 
 
 def new_running(
-    scope: TenantScope, process_id: str, found: StartableVersion, request: StartRequest, origin: ExecutionOrigin
+    scope: TenantScope, process_id: str, startable: StartableVersion, request: StartRequest, origin: ExecutionOrigin
 ) -> Execution | None:
     """The row, not inserted yet, of an execution that may start at once and depends on no other; None if it may have to wait.
 
@@ -105,11 +105,11 @@ def new_running(
     if request.token or request.run_at is not None or request.tainted_by:
         return None
     now = clock.now_ms()
-    entry = admission.admit_at_once(scope, process_id, found, AdmissionRequest(request.input, None, request.expires_ms), now)
+    entry = admission.admit_at_once(scope, process_id, startable, AdmissionRequest(request.input, None, request.expires_ms), now)
     if entry is None:
         return None
     state = _state("running", entry, request, origin, now)
-    return _new_row(scope, process_id, request, origin, {"version": found.version, **state})
+    return _new_row(scope, process_id, request, origin, {"version": startable.version, **state})
 
 
 def _new_row(scope: TenantScope, process_id: str, request: StartRequest, origin: ExecutionOrigin, state: Columns) -> Execution:

@@ -14,11 +14,11 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import tally
 from appliance.processes.definitions.concurrency import EntryRules, Slot, load_rules, rules_of, slot_of
-from appliance.processes.definitions.startable import StartableVersion
 from appliance.processes.engine import completion
 from appliance.processes.engine.failures import make_error
 from appliance.processes.executions.pausing import PAUSED, is_paused
 from appliance.processes.models import Execution
+from appliance.processes.startable import StartableVersion
 
 from . import slots
 
@@ -87,15 +87,15 @@ def admit(scope: TenantScope, process_id: str, version: int, request: AdmissionR
 
 
 def admit_at_once(
-    scope: TenantScope, process_id: str, found: StartableVersion, request: AdmissionRequest, now: int
+    scope: TenantScope, process_id: str, startable: StartableVersion, request: AdmissionRequest, now: int
 ) -> Admission | None:
     """Admits an execution that may start now whatever others do; None if its process limits concurrency or is paused.
 
     Reads only, so that it may be called outside a write.
     """
-    if found.is_paused:
+    if startable.is_paused:
         return None
-    rules = rules_of(scope.tenant_id, process_id, found.version, found.draft_digest)
+    rules = rules_of(scope.tenant_id, process_id, startable.version, startable.draft_digest)
     if rules.concurrency is not None:
         return None
     return Admission(now, False, expires_at=_expiry_of(request, rules, now))
