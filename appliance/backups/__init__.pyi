@@ -8,6 +8,7 @@ from . import tenant_imports as tenant_imports
 from . import verification as verification
 from .backup_folder import folder_of as folder_of
 from .backup_folder import list_backups as list_backups
+from .backup_folder import new_path as new_path
 from .backup_jobs import list_jobs as list_jobs
 from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest

@@ -15,9 +15,13 @@ from .threads import in_thread
 
 def explain_fault(error: Exception, tenant_id: str) -> Exception:
     """The error; UnknownHost instead of a fault if the tenant does not exist any more.  Waits for the database."""
-    if isinstance(error, ApplianceError | ConnectionLost) or not tenant_id or service.is_stored(tenant_id):
+    if isinstance(error, ApplianceError | ConnectionLost) or not tenant_id:
         return error
-    return UnknownHost("this host name is not served here; check the address")
+    try:
+        is_stored = service.is_stored(tenant_id)
+    except Exception:  # noqa: BLE001  the database cannot say now, so the first error stays the answer
+        is_stored = True
+    return error if is_stored else UnknownHost("this host name is not served here; check the address")
 
 
 async def explain_fault_in_thread(threads: Executor, error: Exception, tenant_id: str) -> Exception:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups import backup_jobs, verify_backup
-from appliance.backups.backup_folder import new_path
+from appliance.backups import backup_jobs, new_path, verify_backup
 from appliance.backups.creation import make_backup
 from appliance.blobs import LocalPlaces
 from appliance.console.frame.routing import ConsoleRequest, File, Page, Visit
