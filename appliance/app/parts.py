@@ -39,9 +39,10 @@ def make_places(config: Config, installation: str) -> Places:
     folder = config.data / "blobs"
     if config.blobs.store != "s3":
         return LocalPlaces(folder)
-    from appliance.blobs import S3Places, open_bucket  # its library takes 5 MB, and most appliances have no bucket
+    from appliance.blobs import AddressSigner, S3Places, open_bucket  # its library takes 5 MB, and most appliances have no bucket
 
-    places = S3Places(open_bucket(config.blobs), folder, installation)
+    signer = AddressSigner(config.blobs) if config.blobs.direct_from_mb else None
+    places = S3Places(open_bucket(config.blobs), folder, installation, signer)
     with suppress(Overloaded):  # Already logged.
         places.claim()
     return places

@@ -33,3 +33,5 @@ from .service import StoredBlob as StoredBlob
 from .service import Usage as Usage
 from .service import stored_sizes as stored_sizes
 from .service import touch_contents as touch_contents
+from .signing import AddressSigner as AddressSigner
+from .signing import Download as Download

@@ -173,7 +173,7 @@ class CachedPlaces:
     """Places whose small contents are cached; documented by `LocalPlaces`."""
 
     def __init__(self, places: Places, cache: ContentCache) -> None:
-        self._places, self._cache = places, cache
+        self._places, self._cache, self.signer = places, cache, places.signer
 
     def receiver(self) -> Receiver:
         return self._places.receiver()

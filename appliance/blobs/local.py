@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .pieces import FilePieces, Pieces
 from .receiving import Receiver
+from .signing import AddressSigner
 
 INCOMING = "incoming"
 
@@ -16,8 +17,10 @@ class LocalPlaces:
     """A store of contents by place: each place is written once, completely, and never changed.
 
     A place is a relative path that the caller makes unique.  Incoming files are in `incoming` on the same file system until
-    they are adopted, so that adopting is a rename.
+    they are adopted, so that adopting is a rename.  `signer` signs addresses for direct downloads, if there are any.
     """
+
+    signer: AddressSigner | None = None
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

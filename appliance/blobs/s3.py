@@ -22,6 +22,7 @@ from .local import LocalPlaces
 from .ownership import MARKER, claim, read_marker
 from .pieces import Pieces, WindowPieces
 from .receiving import Receiver
+from .signing import AddressSigner
 
 if TYPE_CHECKING:  # it exists for type checkers only
     from obstore.store import ClientConfig, S3Config
@@ -82,8 +83,8 @@ class S3Places:
     again before each garbage collection (BucketNotOwned).
     """
 
-    def __init__(self, bucket: S3Store, folder: Path, installation: str = "") -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: S3Store, folder: Path, installation: str = "", signer: AddressSigner | None = None) -> None:
+        self._bucket, self.signer = bucket, signer
         self._incoming = LocalPlaces(folder)
         self._installation = installation
         self._claimed = not installation

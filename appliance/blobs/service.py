@@ -25,6 +25,7 @@ from . import quota
 from .models import Blob
 from .pieces import Pieces
 from .receiving import ReceivedFile, Receiver, pieces_of
+from .signing import AddressSigner, Download
 
 log = logging.getLogger(__name__)
 GRACE_MS = 24 * 3_600_000
@@ -37,6 +38,8 @@ MOST_TOGETHER, BYTES_TOGETHER = 100, 8 << 20  # the contents and bytes of a batc
 class Places(Protocol):
     """A store of contents by place; `LocalPlaces` documents each method."""
 
+    @property
+    def signer(self) -> AddressSigner | None: ...
     def receiver(self) -> Receiver: ...
     def adopt(self, path: Path, place: str) -> None: ...
     def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None: ...
@@ -152,6 +155,14 @@ class Blobs:
             return self._places.read(row.place, start, row.size if end is None else min(end, row.size))
         except FileNotFoundError as error:
             raise _damaged(sha256) from error
+
+    def direct_address(self, scope: TenantScope, sha256: str, download: Download) -> str | None:
+        """A signed address at which the bucket itself sends the content; None when that is not allowed, or it is too small."""
+        signer = self._places.signer
+        if signer is None:
+            return None
+        row = scope.get(Blob, sha256=sha256)
+        return signer.address(row.place, download) if row.size >= signer.smallest else None
 
     def locate(self, scope: TenantScope, sha256s: Sequence[str]) -> "dict[str, LocatedContent]":
         """Looks up the places of contents; raises Conflict when one has been collected."""

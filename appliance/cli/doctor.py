@@ -2,14 +2,17 @@
 
 import argparse
 import shutil
+import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from appliance import migrations
 from appliance.backups import list_jobs, schedule
-from appliance.blobs import MARKER, installation_id, owner_of, probe
+from appliance.blobs import MARKER, AddressSigner, Download, installation_id, owner_of, probe
 from appliance.core import catalogues, clock
 from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
 from appliance.core.config import Config
@@ -131,6 +134,28 @@ def _bucket_owner(config: Config) -> Iterator[tuple[str, str]]:
         )
 
 
+def _direct_downloads(config: Config) -> Iterator[tuple[str, str]]:
+    """Check that a signed address is answered, with the headers that make a browser save the file: that of the marker."""
+    if not config.blobs.direct_from_mb or owner_of(config.blobs) is None:
+        return
+    name, trust = 'attachment; filename="doctor"', ssl.create_default_context(cafile=config.blobs.ca_file or None)
+    address = AddressSigner(config.blobs).address(MARKER, Download(name, "text/csv"))
+    try:
+        response = httpx.get(address, verify=trust, timeout=10, trust_env=False)
+    except httpx.HTTPError as error:
+        yield "FAIL", f"direct downloads: the server does not answer at blobs.public_endpoint ({error})"
+        return
+    sent = response.headers.get("Content-Disposition"), response.headers.get("Content-Type", "").partition(";")[0]
+    if response.status_code != 200:
+        yield "FAIL", f"direct downloads: the server answers {response.status_code} to a signed address; check its clock and name"
+    elif sent != (name, "text/csv"):
+        yield "FAIL", "direct downloads: the server ignores the name and type of a signed address; set blobs.direct_from_mb to 0"
+    else:
+        yield "ok", f"documents of {config.blobs.direct_from_mb} MB and more can be downloaded from the bucket by signed addresses"
+    if str(response.url).startswith("http://"):
+        yield "note", "direct downloads are unencrypted; use https in blobs.public_endpoint"
+
+
 def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
     """Check that the bucket for contents, if configured, can be written, read and deleted from."""
     if config.blobs.store != "s3":
@@ -147,6 +172,7 @@ def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
         yield "ok", f"the certificate of blobs.endpoint is trusted, also with the authorities of {config.blobs.ca_file}"
     if config.blobs.endpoint.startswith("http://"):
         yield "note", "contents are sent to blobs.endpoint unencrypted; use https"
+    yield from _direct_downloads(config)
 
 
 def _runtimes(config: Config) -> Iterator[tuple[str, str]]:

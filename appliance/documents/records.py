@@ -84,10 +84,11 @@ class DocumentFilter:
 
 @dataclass(frozen=True)
 class Content:
-    """A content that can be read, in three ways.
+    """A content that can be read, in three ways, or downloaded elsewhere.
 
     `pieces(start, end)` yields bytes as stored; `read(most)` returns everything, verified against the sha256, or raises
-    PayloadTooLarge beyond `most` bytes; `copy_to(path)` writes everything, verified, to a new file.
+    PayloadTooLarge beyond `most` bytes; `copy_to(path)` writes everything, verified, to a new file. `address()` is one at which the
+    bucket sends it as an attachment, for a minute to anyone; None when the operator does not allow that, or it is too small.
     """
 
     document_id: str
@@ -100,6 +101,7 @@ class Content:
     pieces: Callable[[int, int], Iterator[bytes]]
     read: Callable[[int], bytes]
     copy_to: Callable[[Path], None]
+    address: Callable[[], str | None]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from peewee import SQL
 
-from appliance.blobs import Blobs, ReceivedFile, Receiver, StoredBlob, Usage
+from appliance.blobs import Blobs, Download, ReceivedFile, Receiver, StoredBlob, Usage
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict
@@ -34,7 +34,7 @@ from .folders import Folder
 from .listing import find_page, to_documents
 from .metadata import check_metadata, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
-from .naming import check_comment, check_folder, check_name, check_tags, clean_name
+from .naming import check_comment, check_folder, check_name, check_tags, clean_name, disposition
 from .records import Changes, Content, Document, DocumentChanged, DocumentFilter, Event, NewDocument, Revision
 from .retention import check_none_retained, check_not_retained
 
@@ -293,7 +293,12 @@ class Documents:
             document_id=document_id, revision=opened.number, name=row.name, media_type=opened.media_type, size=opened.size,
             sha256=sha256, created_at=opened.created_at, pieces=partial(blobs.read, scope, sha256),
             read=partial(blobs.read_whole, scope, sha256), copy_to=partial(blobs.copy_to, scope, sha256),
+            address=partial(self._direct_address, scope, row.name, opened),
         )  # fmt: skip
+
+    def _direct_address(self, scope: TenantScope, name: str, revision: Revision) -> str | None:
+        download = Download(disposition(name, "attachment"), revision.media_type)
+        return self._blobs.direct_address(scope, revision.sha256, download)
 
     def open_text(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Text:
         """The text of a content, the newest by default; `pieces` is set when it is ready. NotFound, Quarantined."""

@@ -16,13 +16,14 @@ from tests.sites.signing import Authority, text_of
 @dataclass
 class Endpoint:
     """Stored objects; `racing_write` is what another client writes right after the first read, `refused` counts rejected
-    writes, and `reads` has the path of each object in the order of the requests for it."""
+    writes, `reads` has the path of each object in the order of the requests for it, and `is_refusing` signed addresses."""
 
     url: str
     ca_file: Path
     objects: dict[str, bytes] = field(default_factory=dict)
     racing_write: bytes = b""
     refused: int = 0
+    is_refusing: bool = False
     reads: list[str] = field(default_factory=list)
 
 
@@ -56,8 +57,11 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.endpoint  # type: ignore[attr-defined,no-any-return]
 
     def do_GET(self) -> None:
-        result = self._endpoint.objects.get(self.path)
-        if result is None:
+        path, _, query = self.path.partition("?")
+        result = self._endpoint.objects.get(path)
+        if query and self._endpoint.is_refusing:
+            self._answer(403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+        elif result is None:
             if self._endpoint.racing_write:
                 self._endpoint.objects[self.path] = self._endpoint.racing_write
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")

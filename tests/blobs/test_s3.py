@@ -161,6 +161,31 @@ def test_the_doctor_reports_the_owner_of_the_bucket(probe: BucketProbe, tmp_path
     assert (level, f"says {THEIRS}, this one is {own}" in text) == ("FAIL", True)
 
 
+def test_the_doctor_downloads_by_a_signed_address(probe: BucketProbe, tmp_path: Path, unreachable: str) -> None:
+    settings = replace(probe.settings, direct_from_mb=20)
+    config = Config(storage=Storage(data=str(tmp_path)), blobs=settings)
+
+    def findings(settings: Settings) -> list[str]:
+        lines = [f"{level} {text}" for level, text in check_bucket(replace(config, blobs=settings))]
+        return [line for line in lines if "direct" in line or "signed" in line]
+
+    make_places(config, OURS)
+    assert findings(probe.settings) == []
+    downloads, unencrypted = findings(settings)
+    assert downloads.startswith("ok documents of 20 MB and more")
+    assert unencrypted.startswith("note direct downloads are unencrypted")
+    [failure] = findings(replace(settings, public_endpoint=unreachable))
+    assert failure.startswith("FAIL direct downloads: the server does not answer")
+    with running_endpoint(tmp_path) as endpoint:  # it looks at no query
+        ignoring = {"public_endpoint": endpoint.url, "ca_file": str(endpoint.ca_file), "endpoint": endpoint.url}
+        S3Places(open_bucket(replace(settings, **ignoring)), tmp_path / "blobs", OURS).claim()  # type: ignore[arg-type]
+        [failure] = findings(replace(settings, **ignoring))  # type: ignore[arg-type]
+        assert failure.startswith("FAIL direct downloads: the server ignores the name and type")
+        endpoint.is_refusing = True
+        [failure] = findings(replace(settings, **ignoring))  # type: ignore[arg-type]
+        assert failure.startswith("FAIL direct downloads: the server answers 403")
+
+
 def test_a_private_endpoint_needs_its_ca_and_only_one_installation_claims_it(tmp_path: Path) -> None:
     with running_endpoint(tmp_path) as endpoint:
         keys = {"region": "eu-central-1", "key_id": "ann", "secret_key": "x"}

@@ -168,6 +168,12 @@ class ContentQuery(Query):
     revision: RevisionNumber | None = None
 
 
+class DownloadQuery(ContentQuery):
+    direct: Annotated[
+        bool, Field(description="The client follows a redirect (302) to the bucket if it gets one, and sends no key there.")
+    ] = False
+
+
 class RevisionListQuery(Query):
     limit: Limit = DEFAULT_LIMIT
     cursor: Cursor = None

@@ -17,6 +17,7 @@ from appliance.web import Response, read_pieces
 from .routing import Answer, Pieces
 
 CACHE = "private, no-cache"
+CONDITIONAL = {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range"}
 _ONE_RANGE = re.compile(r"bytes=\s*(?=\d|-\d)(\d{0,18})-(\d{0,18})\s*", re.ASCII)
 
 
@@ -39,11 +40,15 @@ class ContentRequest:
         return parse_date(self.headers.get(name))
 
 
-def answer_content(content: Content, headers: Mapping[str, str]) -> Answer:
+def answer_content(content: Content, headers: Mapping[str, str], *, may_redirect: bool = False) -> Answer:
     """Answer a download with 200, 206 or 304; raises VersionConflict or RangeNotSatisfiable.
 
+    With `may_redirect`, 302 to the bucket where that is allowed; but not for conditional requests, because the bucket has other
+    ETags and dates.
     The content is sent as an attachment with a sandbox that allows nothing, so that no browser runs or shows it.
     """
+    if may_redirect and not CONDITIONAL & headers.keys() and (address := content.address()) is not None:
+        return Answer(b"", 302, {"Location": address, "Cache-Control": "no-store", "Content-Type": "text/plain"})
     request, modified = ContentRequest(headers), _whole_seconds(content.created_at)
     response_headers = {
         "ETag": f'"{content.sha256}"', "Last-Modified": http_date(modified), "Cache-Control": CACHE, "Accept-Ranges": "bytes",

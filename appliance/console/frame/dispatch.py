@@ -58,6 +58,7 @@ from .routing import (
     PageRoute,
     Picture,
     Redirect,
+    RemoteFile,
     Stream,
     Visit,
 )
@@ -259,6 +260,8 @@ class Dispatcher:
         if isinstance(answer, Redirect):
             cookies = [_set_cookie(name, value) for name, value in answer.cookies.items()]
             return Response(303, b"", {"Location": answer.url}, cookies)
+        if isinstance(answer, RemoteFile):
+            return Response(302, b"", {"Location": answer.address})
         if isinstance(answer, File):
             headers = {"Content-Type": answer.media, **_as_attachment(answer.name), "Content-Length": str(answer.size)}
             return Response(200, headers=headers, pieces=read_pieces(answer.pieces, self._services.threads))
@@ -311,7 +314,7 @@ class _Pending:
     finish: "Work"
 
 
-Now = Page | Redirect | Download | Data | File | Picture | Stream
+Now = Page | Redirect | RemoteFile | Download | Data | File | Picture | Stream
 _PathArgs = Mapping[str, str]
 Work = Callable[[ConsoleRequest], Response | _Pending]
 

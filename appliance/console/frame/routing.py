@@ -35,6 +35,13 @@ class Redirect:
 
 
 @dataclass(frozen=True)
+class RemoteFile:
+    """A file for the visitor to save that the bucket sends: a redirect (302) to its signed address, which nobody may keep."""
+
+    address: str
+
+
+@dataclass(frozen=True)
 class Download:
     """A small file for the visitor to save."""
 
@@ -85,7 +92,7 @@ class Deferred:
     then: "Callable[[], Answer]"
 
 
-Answer = Page | Redirect | Download | Data | File | Picture | Stream | Deferred
+Answer = Page | Redirect | RemoteFile | Download | Data | File | Picture | Stream | Deferred
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,12 @@ def _check_numbers(config: "Config") -> None:
         raise ConfigInvalid(
             "approvals.open_per_tenant and open_per_requester must be at least 1, and letter_seconds at least 0"
         )
-    if not 0 <= config.blobs.cache_mb <= LARGEST_CACHE_MB:
+    if config.blobs.direct_from_mb and config.blobs.store != "s3":
+        raise ConfigInvalid("blobs.direct_from_mb is set, but blobs.store is local: set it to 0, or use a bucket")
+    if config.blobs.cache_mb > LARGEST_CACHE_MB:
         raise ConfigInvalid(
             Sentence(
-                "blobs.cache_mb is %(size)s; it must be from 0 (no cache) to %(most)s",
+                "blobs.cache_mb is %(size)s; it must be at most %(most)s, or 0 for no cache",
                 size=config.blobs.cache_mb, most=LARGEST_CACHE_MB,
             )
         )  # fmt: skip
@@ -130,5 +132,9 @@ def _check_bucket(config: "Config") -> None:
         raise ConfigInvalid("blobs.endpoint must be the address of the server, such as https://s3.example.com")
     if blobs.ca_file and not blobs.endpoint.startswith("https://"):
         raise ConfigInvalid("blobs.ca_file needs a blobs.endpoint that starts with https://")
+    if blobs.public_endpoint and not re.fullmatch(r"https?://[^\s/@?#]+/?", blobs.public_endpoint):
+        raise ConfigInvalid("blobs.public_endpoint must be the address of the server for clients, such as https://files.example.com")
+    if blobs.direct_from_mb and not blobs.key_id:
+        raise ConfigInvalid("blobs.direct_from_mb needs blobs.key_id and blobs.secret_key, with which addresses are signed")
     if bool(blobs.key_id) != bool(blobs.secret_key):
         raise ConfigInvalid("blobs.key_id and blobs.secret_key must be set together")

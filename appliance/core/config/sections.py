@@ -79,6 +79,14 @@ class Blobs:
     key_id: str = setting("", "Access key ID; empty: AWS_ACCESS_KEY_ID from the environment, or the role of the machine.")
     secret_key: str = setting("", "Secret access key; prefer the variable GOS_BLOBS_SECRET_KEY.", secret=True)
     path_style: bool = setting(True, "true: the bucket is in the path of the URL (most servers). false: in the host name.")
+    public_endpoint: str = setting(
+        "", "URL by which browsers and clients reach the server for direct downloads, if it is another one than the endpoint."
+    )
+    direct_from_mb: int = setting(
+        0,
+        "Documents of at least this size (MB) may be downloaded from the bucket itself, by an address that is signed for a minute "
+        "after all checks; 0: never. Needs key_id and secret_key.",
+    )
     cache_mb: int = setting(
         512, "Most space in the data folder for copies of small contents of the bucket, so that they are read once (MB); 0: none."
     )

@@ -35,6 +35,8 @@ _SECURITY = (
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+# A redirect (302) may lead to a foreign server, which is not told from where.
+_SECURITY_OF_REDIRECTS = tuple((name, b"no-referrer" if name == b"referrer-policy" else value) for name, value in _SECURITY)
 REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answered.", ("area", "status"))
 SECONDS = metrics.registry.histogram("gos_http_request_seconds", "Time to answer a request.", ("area",))
 CONTENT = ("webapp", "preview", "cdn")
@@ -89,7 +91,7 @@ class Front:
                 status = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
                 if not _is_site(scope):
-                    message["headers"] += _SECURITY
+                    message["headers"] += _SECURITY if status != 302 else _SECURITY_OF_REDIRECTS
                 incoming.answered = True
                 is_read = incoming.complete or await incoming.drain()
                 is_last = not is_read or (self._is_draining and scope["http_version"] != "2")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from appliance.console.frame.people import Names
-from appliance.console.frame.routing import Answer, File, Page, Picture, Redirect, Visit, page
+from appliance.console.frame.routing import Answer, File, Page, Picture, Redirect, RemoteFile, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
@@ -162,10 +162,13 @@ def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
 
 @page("GET", "/documents/<document_id>/content", scope="documents.read")
 def download_document(visit: Visit, document_id: str) -> Answer:
-    """Download the newest revision, or the one that `revision` names; always as an attachment."""
+    """Download the newest revision, or the one that `revision` names; always as an attachment, and from the bucket if that is
+    allowed."""
     revision = visit.request.args.get("revision")
     number = None if revision is None else parse_number(revision)
     content = visit.services.documents.files.open_content(visit.scope, document_id, number)
+    if (address := content.address()) is not None:
+        return RemoteFile(address)
     return File(content.name, content.media_type, content.pieces(0, content.size), content.size)
 
 
