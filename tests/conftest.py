@@ -1,6 +1,7 @@
 """Fixtures for all tests: one running appliance for the session, with two tenants that must never see each other."""
 
 import gc
+import secrets
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from appliance.core.config.sections import Blobs as Settings
 from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
@@ -135,6 +137,8 @@ def start_appliance(request: pytest.FixtureRequest) -> Callable[..., Running]:
         database = request.getfixturevalue("cluster").make_database() if option.server or option.spread else ""
         if not option.spread:
             return start(make_config(folder, storage__database=database, **settings))
+        bucket = vars(request.getfixturevalue("bucket")) | {"prefix": f"spread/{secrets.token_hex(6)}"}  # each is an installation
+        settings = {f"blobs__{name}": value for name, value in bucket.items()} | settings
         spread = start_spread(folder, database, option.seed, **settings)
         request.config.stash[_spread].append(spread)
         return spread
@@ -185,6 +189,15 @@ def cluster() -> Iterator[Cluster]:
     """A private PostgreSQL server for the tests."""
     with running_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[Settings]:
+    """The settings of a bucket on a server of the tests' own."""
+    from tests.blobs.bucket import running_bucket  # its library takes a while to load, and few tests have a bucket
+
+    with running_bucket() as settings:
+        yield settings
 
 
 @pytest.fixture

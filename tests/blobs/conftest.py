@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.service import Blobs, Places
-from appliance.core.config.sections import Blobs as Settings
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
-from tests.blobs.bucket import running_bucket
 from tests.blobs.probes import BucketProbe, LocalProbe, StoreProbe
 from tests.store.opening import open_migrated
 
@@ -24,13 +22,6 @@ def way(request: pytest.FixtureRequest) -> tuple[str, str]:
 @pytest.fixture
 def store_url(request: pytest.FixtureRequest, way: tuple[str, str], tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/gos.db" if way[0] == "sqlite" else str(request.getfixturevalue("cluster").emptied())
-
-
-@pytest.fixture(scope="session")
-def bucket() -> Iterator[Settings]:
-    """The settings of a bucket on a server of the tests' own."""
-    with running_bucket() as settings:
-        yield settings
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """An appliance of several processes behind one port, as `Running`: with `--spread`, journeys use it instead of one process.
 
 The appliance in the process of the tests is the first server, by which tests also create tenants and users. A `gos serve` of
-its own is the second, and a `gos worker` runs executions besides both. They share a PostgreSQL database and a data folder.
+its own is the second, and a `gos worker` runs executions besides both. They share a PostgreSQL database, a data folder and,
+by the settings of `start_appliance`, a bucket.
 Servers close a connection after each response, so that the requests of one browser really reach both.
 """
 
