@@ -81,8 +81,8 @@ if [ "$*" = "" ] || [ "$*" = --all ]; then
     nice -n 19 .venv/bin/mypy >.cache/mypy.log 2>&1 &
     types=$!
     trap 'kill "$types" 2>/dev/null || true' EXIT
-    # In three processes, the tests of a file together: many of them wait for something, so two leave a quarter of two cores idle.
-    set -- --numprocesses 3 --dist loadfile --no-loadscope-reorder "$@"
+    # In two processes, the tests of a file together: most of them wait for something, which leaves half of two cores idle.
+    set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"
 fi
 check "pytest" .venv/bin/pytest "${color[@]}" "$@"
 [ -z "$types" ] || check "mypy, beside pytest" verdict "$types" .cache/mypy.log

@@ -3,7 +3,7 @@
 A row is `running` from the request on, without an owner until a process with workers claims it; at most one is.
 """
 
-import socket
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -63,7 +63,7 @@ class Claim:
 
 def this_machine() -> str:
     """The name of this machine, or container."""
-    return socket.gethostname()
+    return os.uname().nodename
 
 
 def sealing_context(number: int) -> str:

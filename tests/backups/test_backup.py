@@ -109,6 +109,15 @@ def test_the_configured_languages_are_restored(world: World, tmp_path: Path, pas
     assert load_languages([target.config.data / "translations"], "nl").default.tag == "nl"
 
 
+def unpack(backup: bytes) -> bytes | None:
+    """What an unencrypted backup contains, None if it cannot be decompressed whole."""
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(backup) as reader:
+            return reader.read() + reader.read(1)
+    except zstandard.ZstdError:
+        return None
+
+
 def test_a_damaged_backup_is_refused_and_changes_nothing(stopped_world: tuple[World, Path], tmp_path: Path) -> None:
     content = (stopped_world[1] / "open.gosb").read_bytes()
     key, target = stopped_world[0].config.data / "key", make_world(tmp_path / "data")
@@ -118,6 +127,8 @@ def test_a_damaged_backup_is_refused_and_changes_nothing(stopped_world: tuple[Wo
         content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :] for at in range(50, len(content), len(content) // 8)
     ]
     for each in variants:
+        if unpack(each) == unpack(content):
+            continue  # a bit of a compressed stream that makes no difference, one in 200
         damaged.write_bytes(each)
         with pytest.raises(BackupInvalid):
             verify_backup(damaged, None)
