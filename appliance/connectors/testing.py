@@ -43,6 +43,7 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders, TenantFolders
 from appliance.connectors.oauth import ClientTokens
 from appliance.connectors.registry import Installed, check_declaration, check_discovered
+from appliance.core import clock
 from appliance.core.json_schema import compile_schema
 
 _PORTS = range(20_000, 32_000)
@@ -325,10 +326,11 @@ def write_certificate(folder: Path) -> str:
     """Write the files `certificate` and `key` of a server at 127.0.0.1, and return the certificate, its own authority, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)  # of the machine: TLS does not know a clock that a test has moved
+    now = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+    begins = now - timedelta(days=400)  # TLS does not know of a clock that another test has moved
     certificate = (
         x509.CertificateBuilder(
-            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + timedelta(days=2)
+            name, name, key.public_key(), x509.random_serial_number(), begins, now + timedelta(days=2)
         )
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
