@@ -1,6 +1,5 @@
 """A backup asked for in the console is shown by every process, and made anew when the one that makes it is killed."""
 
-import json
 import os
 import re
 import signal
@@ -12,9 +11,10 @@ import psycopg
 import pytest
 
 from appliance.backups import verify_backup
+from tests.chaos.conftest import ADMINISTRATORS
 from tests.chaos.harness import Chaos
 from tests.chaos.test_imports import sign_in, wait_for_page
-from tests.chaos.test_tenant_jobs import ADMINISTRATORS, PASSPHRASE, halted, halted_at_file, wait_for_halt
+from tests.chaos.test_tenant_jobs import PASSPHRASE, halted, halted_at_file, wait_for_halt
 from tests.cluster.several import Process, Several, several
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
@@ -106,18 +106,6 @@ def test_a_server_without_workers_gives_a_backup_to_a_worker_and_shows_it(group:
 
 
 # -- the next start of one process
-
-
-@pytest.fixture
-def appliance(tmp_path: Path) -> Iterator[Chaos]:
-    started = Chaos(tmp_path, "none", 1, worker=False)
-    settings = json.loads((tmp_path / "config.yaml").read_text())
-    (tmp_path / "config.yaml").write_text(json.dumps({**settings, "console": ADMINISTRATORS}))
-    started.prepare()
-    try:
-        yield started
-    finally:
-        started.kill_all()
 
 
 def test_a_backup_of_a_killed_appliance_is_made_after_the_next_start(appliance: Chaos) -> None:

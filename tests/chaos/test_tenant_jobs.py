@@ -1,6 +1,5 @@
 """An export, import or reset started in the console outlives the process that runs it, and is done exactly once."""
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -13,13 +12,13 @@ import psycopg
 import pytest
 
 from appliance.solutions import write_zip
+from tests.chaos.conftest import ADMINISTRATORS
 from tests.chaos.harness import Chaos
 from tests.chaos.test_imports import sign_in, wait_for_page
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.two_servers import TwoServers, two_servers
 
-ADMINISTRATORS = {"administrators": ["ada@acme.test"]}
 EXPORT, RESET, TENANTS = "/console/settings/export", "/console/settings/reset", "/console/appliance/tenants"
 FILES = {"solution.yaml": b"name: fresh\n", "collections/pots.yaml": b"name: pots\nfields:\n  - {name: a, type: text}\n"}
 PASSPHRASE = "a phrase that no row may have"
@@ -137,18 +136,6 @@ def test_a_reset_of_a_killed_server_is_shown_and_made_by_the_other(servers: TwoS
 
 
 # -- the next start of one process
-
-
-@pytest.fixture
-def appliance(tmp_path: Path) -> Iterator[Chaos]:
-    started = Chaos(tmp_path, "none", 1, worker=False)
-    settings = json.loads((tmp_path / "config.yaml").read_text())
-    (tmp_path / "config.yaml").write_text(json.dumps({**settings, "console": ADMINISTRATORS}))
-    started.prepare()
-    try:
-        yield started
-    finally:
-        started.kill_all()
 
 
 @contextmanager
