@@ -62,9 +62,10 @@ report_times() {
 }
 
 # pip_install LOCK [PIP OPTION...] : exactly what the lock says, every file checked against its hash.
-# Nothing is compiled here: most modules are never loaded, `compile_modules` follows.
+# Nothing is compiled here: most modules are never loaded, `compile_modules` follows. A lock is complete, so pip need not read what each
+# package requires; it refuses a requirement with extras (`pydantic[email]`) beside the same one without.
 pip_install() {
-    .venv/bin/python -m pip install --no-compile --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: -r "$@"
+    .venv/bin/python -m pip install --no-compile --no-deps --disable-pip-version-check --no-input --progress-bar off --require-hashes --only-binary :all: -r "$@"
 }
 
 # install_lock LOCK [PIP OPTION...] : the same as two phases; names go by.

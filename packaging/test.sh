@@ -36,6 +36,7 @@ ensure_suites() {
     node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major * 1000 + +minor >= 22019 ? 0 : 1)' 2>/dev/null ||
         fetch_node "The tests need Node.js 22.19 or newer"
     .venv/bin/python -m tests.mcp.suites || fail "the MCP suites could not be fetched; is the network reachable?"
+    .venv/bin/python -m tests.journeys.company.provider || fail "the identity provider could not be fetched; is the network reachable?"
     .venv/bin/python -m tests.api.openapi.contract_packages || fail "the linters of the API could not be fetched; is the network reachable?"
 }
 

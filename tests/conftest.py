@@ -155,6 +155,7 @@ def running(
         tmp_path_factory.mktemp("data"), demo__order_system=True, egress__allow=["127.0.0.0/8"], limits__route_calls=100_000,
         domains__resolvers=[name_server.address], approvals__email_integration="mail", approvals__letter_seconds=0,
         console__administrators=["owner@acme.test", "ada@northgate.test", "nobody-yet@northgate.test"],
+        mail__server="smtp://127.0.0.1:9", mail__sender="gos@acme.test",
     )  # fmt: skip
     _live.append(live)
     live.tenant("acme")

@@ -9,6 +9,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.leases import LeaseTable
 from appliance.core.scope import TenantScope
+from appliance.tenants.grants import continued_access
 
 from .journal import Entry, Journal
 from .models import AgentRunRow
@@ -74,7 +75,8 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     changes = {"started_at": started}
     if not LEASES.claim((scope.tenant_id, row.id), row.fence, owner=owner, until=lease_until, changes=changes):
         return None
-    acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id)
+    limits = continued_access.limits_of(scope, row.actor)
+    acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id, limits=limits)
     used = Usage(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
     return Claim(
         scope=acting, run_id=row.id, agent_id=row.agent_id, version=row.version, fence=row.fence + 1, claims=row.claims,

@@ -155,7 +155,7 @@ class _AlertDelivery:
 
 
 def _is_member(scope: TenantScope, login: str) -> bool:
-    return any(each.login == login for each in people.list_members(scope))
+    return any(each.login == login for each in people.list_members(scope, with_disabled=True))
 
 
 def _is_recipient(member: Member, names: tuple[str, ...]) -> bool:

@@ -8,7 +8,8 @@ from appliance.agents.skills import service as skills
 from appliance.agents.tools import Toolbox
 from appliance.backups import BackupRunner
 from appliance.backups.jobs import JobRunner
-from appliance.blobs import Blobs, Places, installation_id, quota
+from appliance.backups.rehearsal import RehearsalRunner
+from appliance.blobs import Blobs, Places, installation_id
 from appliance.connectors import folder_of
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import connector_packages
@@ -34,16 +35,21 @@ from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.policies import PolicyService
 from appliance.integrations import Integrations, SharedCredentials
 from appliance.llm import LanguageModels
-from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
+from appliance.monitor import AuditChecks, AuditForwarding, DiskGauge, KeyTraffic, Webhooks
 from appliance.monitor.alerts import Alerts
 from appliance.processes import ProcessFlow
 from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
 from appliance.processes.scheduling import backlog
+from appliance.quotas import limits
 from appliance.sandbox import Pool, default_folder
 from appliance.solutions import Referrers, SolutionServices, Transfers
 from appliance.tenants import LargeBodies, RateLimiter
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in import PasswordChecks, open_counts
+from appliance.tenants.keys import KeyRequests, RefusedRequests
+from appliance.tenants.provisioning import Provisioning
+from appliance.tenants.second_factors import SecondFactors
+from appliance.tenants.sign_in import PasswordChecks, PasswordResets, open_counts
+from appliance.tenants.single_sign_on import Directories, ProxySignIn, SingleSignOn
 from appliance.web import (
     AgentServices,
     DocumentServices,
@@ -66,6 +72,7 @@ from .authority import make_confirmations
 from .parts import (
     authorities,
     blob_holders,
+    identity_egress,
     make_cached_places,
     make_formats,
     make_integrations,
@@ -76,6 +83,7 @@ from .parts import (
     make_webapps,
     place_holders,
 )
+from .quotas import make_usage
 from .sandboxes import runtimes_folder
 from .store import open_store
 
@@ -178,8 +186,15 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
             servers=servers, rates=RateLimiter(servers), streams=make_streams(config, servers), large_bodies=LargeBodies(),
-            starts=make_start_turns(), password_checks=PasswordChecks(open_counts),
+            starts=make_start_turns(), password_checks=PasswordChecks(open_counts), refused_requests=RefusedRequests(),
+            key_requests=KeyRequests(), quotas=make_usage(),
         ),
+        single_sign_on=SingleSignOn(config, identity_egress(config), sealer),
+        directories=Directories(config, identity_egress(config)),
+        proxy_sign_in=ProxySignIn(config, sealer),
+        second_factors=SecondFactors(config, sealer, open_counts),
+        provisioning=Provisioning(config, sealer, RateLimiter(servers)),
+        password_resets=PasswordResets(config, sealer, parts.email.languages, open_counts),
         processes=parts.processes, integrations=parts.integrations, llm=parts.models, blobs=blobs,
         imports=FileImports(mechanisms.formats, blobs, presence.instance, presence.is_alive),
         governance=GovernanceServices(
@@ -197,8 +212,12 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
             domains=parts.custom_domains, certificates=Certificates(sealer),
         ),
         agents=AgentServices(runs=parts.agents, skills=parts.skills, tools=parts.toolbox),
-        monitor=MonitorServices(alerts=parts.alerts, webhooks=parts.webhooks, disk=parts.disk, key_traffic=KeyTraffic()),
+        monitor=MonitorServices(
+            alerts=parts.alerts, webhooks=parts.webhooks, disk=parts.disk, key_traffic=KeyTraffic(), audit_checks=AuditChecks(),
+            audit_forwarding=AuditForwarding(config.audit, config.domains.base),
+        ),
         backups=BackupRunner(config, mechanisms.places, sealer, instance=presence.instance, is_alive=presence.is_alive),
+        rehearsals=RehearsalRunner(config, instance=presence.instance, is_alive=presence.is_alive),
         solutions=solutions,
         transfers=Transfers(config, mechanisms.places, sealer, solutions, jobs),
         referrers=Referrers(parts.integrations, parts.models, apps, parts.alerts, config.approvals.email_integration),
@@ -210,7 +229,7 @@ def _set_limits(config: Config) -> None:
     request_limits.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
     bounds = config.limits
     datapool.configure(entity_kb=bounds.entity_kb, query_rows=bounds.query_rows, query_seconds=bounds.query_seconds)
-    quota.configure(tenant_bytes=bounds.tenant_storage_mb << 20)
+    limits.configure(config)
     backlog.configure(queued=bounds.queued_executions, descendants=bounds.execution_descendants)
 
 

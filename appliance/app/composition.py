@@ -47,7 +47,7 @@ from appliance.webapps.certificates import Worker, certificate_tasks
 from appliance.webapps.domains import service as domains
 
 from .building import make_domains, make_mechanisms, make_services
-from .gauges import add_gauges
+from .gauges import add_gauges, add_request_gauges
 from .parts import (
     authorities,
     make_integrations,
@@ -109,12 +109,16 @@ class Appliance:
         self.services.imports.stop()
         self.services.transfers.stop()
         self.services.backups.stop()
+        self.services.rehearsals.stop()
         self.services.governance.executor.stop()
         self.services.governance.replays.stop(wait=True)
         self.services.limits.password_checks.stop()
+        self.services.single_sign_on.stop()
+        self.services.password_resets.stop()
         self.services.webapps.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.sandbox.stop()
+        self.services.monitor.audit_forwarding.close()
         self.services.documents.publications.deliveries.flush()
         for withdraw in self.withdraw:
             withdraw()
@@ -182,7 +186,9 @@ def make_front(appliance: Appliance, mcp: McpEdge, *, pages_soon: bool = False) 
     sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
     services.webapps.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
     edges = answer_routes(services, StaticFiles(mcp.around(pages), folders))
-    return Front(edges, sites, appliance.config, appliance.readiness)
+    front = Front(edges, sites, appliance.config, appliance.readiness)
+    add_request_gauges(front.queue)
+    return front
 
 
 def _build_pages(appliance: Appliance) -> App:

@@ -1,9 +1,19 @@
 """Gauges that are read when the metrics are requested."""
 
+from appliance.backups.rehearsal import has_failed
 from appliance.core.database import db
 from appliance.integrations import gate
 from appliance.monitor import SandboxMetrics, metrics
+from appliance.sites.front import WorkQueue
 from appliance.web import Services
+
+from . import quotas
+
+
+def add_request_gauges(queue: WorkQueue) -> None:
+    """Have the registry ask the queue of requests whenever it is read."""
+    metrics.registry.gauge("gos_requests_waiting", "Requests waiting for their turn.", lambda: float(queue.waiting))
+    metrics.registry.gauge("gos_request_turns", "How many requests are worked on at once at most.", lambda: float(queue.turns))
 
 
 def add_gauges(services: Services) -> None:
@@ -12,7 +22,13 @@ def add_gauges(services: Services) -> None:
     metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
     circuits = "Integrations with an open circuit."
     metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
+    checks = services.monitor.audit_checks
+    broken = "Audit trails that were broken when last verified."
+    metrics.registry.gauge("gos_audit_trails_broken", broken, lambda: float(checks.count_broken()))
+    failed = "1 if the last rehearsal of a restore failed, else 0."
+    metrics.registry.gauge("gos_backup_rehearsal_failed", failed, lambda: float(has_failed()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
+    quotas.add_gauges(services.limits.quotas)
     services.monitor.disk.measure()
     for name, help_text, read in (
         ("gos_disk_bytes", "Size of the disk that holds the data folder.", lambda: services.monitor.disk.read().total),

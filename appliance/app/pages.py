@@ -1,4 +1,4 @@
-"""Builds what Quart serves: the console, the documentation, inbound webhooks, and what of the API is not answered without it."""
+"""Builds what Quart serves: console, documentation, inbound webhooks, SCIM, and what of the API is not answered without it."""
 
 from typing import cast
 
@@ -9,6 +9,7 @@ from appliance.console import register as register_console
 from appliance.core.config import Config
 from appliance.core.interface import ui_folder
 from appliance.hooks import make_hooks
+from appliance.scim import make_scim
 from appliance.sites import make_demo
 from appliance.sites.front import build_root
 from appliance.web import App, Services, make_quart
@@ -23,6 +24,7 @@ def build_pages(config: Config, services: Services) -> App:
     quart.register_blueprint(make_blueprint(services))
     quart.register_blueprint(make_docs(services, templates / "docs" / "explorer.html"))
     quart.register_blueprint(make_hooks(services))
+    quart.register_blueprint(make_scim(services))
     register_console(quart, services)
     if config.demo.order_system:
         quart.register_blueprint(make_demo())

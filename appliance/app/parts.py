@@ -3,6 +3,7 @@
 import shutil
 from contextlib import suppress
 from functools import partial
+from urllib.parse import urlsplit
 
 from appliance.agents.skills import service as skills
 from appliance.backups.jobs import PLACE_TABLES as JOB_PLACE_TABLES
@@ -11,6 +12,7 @@ from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, load_connector, load_registry
 from appliance.core.config import Config
+from appliance.core.config.directories import server_of
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import ServerCount
 from appliance.core.errors import Overloaded
@@ -112,6 +114,22 @@ def make_formats(config: Config) -> Formats:
             written_bytes=limits.archive_mb << 20,
         )
     )  # fmt: skip
+
+
+def identity_egress(config: Config) -> Egress:
+    """The rules for identity providers and directories of the console: those of connectors, and what the operator has named here.
+
+    Unlike `egress.allow`, this does not let tenants' connectors reach them.
+    """
+    issuers = [urlsplit(each.issuer) for each in config.sign_in.providers]
+    targets = [f"{_bracketed(each.hostname or '')}:{each.port or (443 if each.scheme == 'https' else 80)}" for each in issuers]
+    servers = [server_of(url) for each in config.sign_in.directories for url in each.urls]
+    targets += [f"{_bracketed(host)}:{port}" for host, port, _ in servers]
+    return Egress.of([*config.egress.allow, *targets], authorities(config))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def authorities(config: Config) -> str:

@@ -1,13 +1,14 @@
 """Opens the data folder, its key and its database, for commands and for the appliance itself."""
 
-from appliance import migrations
+from appliance.blobs import note_installation
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.events import hub
 from appliance.datapool import service as datapool
 from appliance.documents import check_tenant_not_retained
 from appliance.documents import service as documents
+from appliance.master_key import open_sealer
 from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants
@@ -18,9 +19,13 @@ from appliance.webapps.domains import service as domains
 def open_store(config: Config) -> Sealer:
     """Create the data folder and key if needed, open and migrate the database, and return the sealer."""
     config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    sealer = Sealer(load_or_make_key(config.data / "key"))
     db.open_database(config.database_url, config.storage.writers)
-    migrations.migrate()
+    try:
+        sealer = open_sealer(config)
+    except BaseException:
+        db.close_database()
+        raise
+    note_installation(config, sealer)
     hub.subscribe(tenants.TenantDeletionStarted, _check_deletion)
     hub.subscribe(tenants.TenantDeleted, _forget_tenant)
     hub.subscribe(people.SignInsEnded, _end_visits)

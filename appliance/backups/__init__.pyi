@@ -6,13 +6,16 @@ from . import schedule as schedule
 from . import tenant_exports as tenant_exports
 from . import tenant_imports as tenant_imports
 from . import verification as verification
-from .backup_folder import folder_of as folder_of
+from .backup_folder import BackupFile as BackupFile
 from .backup_folder import list_backups as list_backups
 from .backup_folder import new_path as new_path
+from .backup_folder import open_backup as open_backup
+from .backup_folder import place_of as place_of
 from .backup_jobs import list_jobs as list_jobs
 from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest
 from .import_cleanup import SecretReplacement as SecretReplacement
+from .parts import BackupSource as BackupSource
 from .resetting import clear_tenant as clear_tenant
 from .schedule import get_status as get_status
 from .tenant_imports import ImportRequest as ImportRequest

@@ -1,4 +1,4 @@
-"""The folder of automatic backups, which other appliances may share: tells which files belong to this installation."""
+"""The folder or bucket of automatic backups, which other appliances may share: tells which files belong to this installation."""
 
 import json
 import logging
@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from appliance.blobs import installation_id
+from appliance.blobs import read_installation
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError
 
-from .creation import KEY
+from .buckets.addresses import is_bucket
 from .locked_folders import is_abandoned, locked_folder
-from .parts import is_sealed
+from .parts import BackupSource, is_sealed
 from .problems import BackupInvalid
+
+if TYPE_CHECKING:
+    from .buckets import BucketFolder
 
 log = logging.getLogger(__name__)
 # Names from earlier releases lack the installation.
@@ -45,7 +48,7 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class BackupFile:
-    """A backup in the folder; only an encrypted one can be downloaded in the console."""
+    """A backup in the folder or bucket; only an encrypted one can be downloaded in the console."""
 
     name: str
     made_at: int
@@ -54,20 +57,43 @@ class BackupFile:
 
 
 def folder_of(config: Config) -> Path:
-    """The folder of backups: the configured one, else one in the data folder for backups made on request."""
-    return Path(config.backup.to) if config.backup.to else config.data / "backups"
+    """The folder where backups are made: the configured one, else, or for a bucket, one in the data folder."""
+    to = config.backup.to
+    return Path(to) if to and not is_bucket(to) else config.data / "backups"
+
+
+def place_of(config: Config) -> str:
+    """The folder or the address of the bucket where backups are, to show it."""
+    return config.backup.to or str(folder_of(config))
+
+
+def address_of(config: Config, name: str) -> str:
+    """The path, or in a bucket the address, of a backup of this name."""
+    return f"{place_of(config).rstrip('/')}/{name}"
+
+
+def open_bucket_folder(config: Config, *, retries: int = 3) -> "BucketFolder | None":
+    """The bucket of `backup.to`; None when that is a folder."""
+    if not is_bucket(config.backup.to):
+        return None
+    from .buckets import open_folder  # its library takes 5 MB, and most appliances have no bucket
+
+    return open_folder(config, retries=retries)
+
+
+def open_backup(config: Config, name: str) -> BackupSource | None:
+    """One of the backups, to read it; None when it does not exist."""
+    bucket = open_bucket_folder(config)
+    if bucket is not None:
+        return bucket.find(name)
+    path = folder_of(config) / name
+    return path if path.is_file() else None
 
 
 def new_path(config: Config) -> Path:
     """The path of a new backup; its name has the time and the installation."""
     stamp = clock.rfc3339(clock.now_ms())[:19].replace("-", "").replace(":", "")
-    return folder_of(config) / f"gos-{stamp}Z-{_installation(config)}.gosb"
-
-
-def _installation(config: Config) -> str:
-    """The id of this installation; empty without a key file, which must not be created here."""
-    key = config.data / KEY
-    return installation_id(Sealer(load_or_make_key(key))) if key.exists() else ""
+    return folder_of(config) / f"gos-{stamp}Z-{read_installation(config)}.gosb"
 
 
 def describe_error(error: Exception, folder: Path) -> str:
@@ -82,17 +108,19 @@ def describe_error(error: Exception, folder: Path) -> str:
 @contextmanager
 def temporary_folder(config: Config) -> Iterator[Path]:
     """A temporary folder for a backup in progress, beside the backups."""
-    with locked_folder(folder_of(config) / f"{_ROOM}{_installation(config)}-{secrets.token_hex(4)}") as folder:
+    with locked_folder(folder_of(config) / f"{_ROOM}{read_installation(config)}-{secrets.token_hex(4)}") as folder:
         yield folder
 
 
 def delete_leftovers(config: Config) -> None:
     """Deletes leftovers of killed processes: this installation's when they are no longer locked, others' after a week.
 
+    In a bucket, those of this installation are deleted at once; call it with the right to make a backup.
+
     Another appliance or a `gos backup` run by cron may be working in this folder.  Files that cannot be deleted, because they
     belong to another user, are ignored.
     """
-    folder, own = folder_of(config), f"{_ROOM}{_installation(config)}-"
+    folder, own = folder_of(config), f"{_ROOM}{read_installation(config)}-"
     for path in {path for pattern in _LEFT_OVER for path in folder.glob(pattern)}:
         if _is_dead(path) or (path.name.startswith(own) and is_abandoned(path)):
             if path.is_dir():
@@ -100,6 +128,14 @@ def delete_leftovers(config: Config) -> None:
             else:
                 with suppress(OSError):
                     path.unlink()
+    bucket, installation = open_bucket_folder(config), read_installation(config)
+    if bucket is not None:
+        bucket.delete_leftovers(lambda name: _is_name_of(installation, name), clock.now_ms() - _DEAD_MS)
+
+
+def _is_name_of(installation: str, name: str) -> bool:
+    match = _NAME.fullmatch(name)
+    return match is not None and match[2] == installation
 
 
 def _is_dead(path: Path) -> bool:
@@ -111,31 +147,54 @@ def _is_dead(path: Path) -> bool:
 
 
 def list_backups(config: Config) -> list[BackupFile]:
-    """The backups of this installation in the folder, newest first.
+    """The backups of this installation in the folder or bucket, newest first.  Overloaded when the bucket cannot be reached.
 
     One with a time in the future was made while the clock was ahead; it counts as the oldest, because otherwise new backups
     would be deleted instead of it.
     """
-    now, candidates = clock.now_ms(), [_describe_file(folder_of(config), match) for match in _split_by_owner(config)[0]]
-    backups = [each for each in candidates if each is not None]
+    now, bucket = clock.now_ms(), open_bucket_folder(config, retries=1)
+    if bucket is not None:
+        backups = list(_list_bucket(config, bucket))
+    else:
+        candidates = [_describe_file(folder_of(config), match) for match in _split_by_owner(config)[0]]
+        backups = [each for each in candidates if each is not None]
     return sorted(backups, key=lambda backup: (backup.made_at <= now, backup.made_at), reverse=True)
 
 
 def _describe_file(folder: Path, match: re.Match[str]) -> BackupFile | None:
     """The backup; None for anything but an existing file, so that a broken link does not stop backups."""
-    path, day, time = folder / match[0], match[1][:8], match[1][9:]
-    text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
+    path = folder / match[0]
     try:
         status = path.stat()
     except OSError:
         return None
     return (
-        BackupFile(path.name, clock.parse_rfc3339(text), status.st_size, _is_sealed(path)) if stat.S_ISREG(status.st_mode) else None
+        BackupFile(path.name, _moment(match), status.st_size, _is_sealed(path)) if stat.S_ISREG(status.st_mode) else None
     )
 
 
+def _list_bucket(config: Config, bucket: "BucketFolder") -> Iterator[BackupFile]:
+    installation = read_installation(config)
+    for each in bucket.list():
+        if (match := _NAME.fullmatch(each.name)) and match[2] == installation:
+            yield BackupFile(each.name, _moment(match), each.size, is_sealed=True)
+
+
+def moment_of_name(name: str) -> int:
+    """When a backup was made, by its name; 0 if that does not tell."""
+    match = _NAME.fullmatch(name)
+    return _moment(match) if match else 0
+
+
+def _moment(match: re.Match[str]) -> int:
+    day, time = match[1][:8], match[1][9:]
+    return clock.parse_rfc3339(f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z")
+
+
 def list_unowned(config: Config) -> list[str]:
-    """The names of backups in the folder that may belong to another appliance."""
+    """The names of backups in the folder that may belong to another appliance; none in a bucket, which no earlier release used."""
+    if is_bucket(config.backup.to):
+        return []
     return sorted(match[0] for match in _split_by_owner(config)[1])
 
 
@@ -144,7 +203,7 @@ def _split_by_owner(config: Config) -> tuple[list[re.Match[str]], list[re.Match[
 
     A name without an installation is this installation's in its own data folder, or if it is that of the last backup.
     """
-    folder, installation, last = folder_of(config), _installation(config), load_last_result(config)
+    folder, installation, last = folder_of(config), read_installation(config), load_last_result(config)
     last_name = Path(last.path).name if last else ""
     ours: list[re.Match[str]] = []
     unclear: list[re.Match[str]] = []
@@ -178,11 +237,15 @@ def delete_old(config: Config) -> tuple[list[str], str | None]:
     Call it only after a new backup is complete.
     """
     folder, deleted = folder_of(config), []
+    bucket = open_bucket_folder(config)
     try:
         for backup in list_backups(config)[config.backup.keep :]:
-            (folder / backup.name).unlink(missing_ok=True)
-            deleted.append(str(folder / backup.name))
-    except OSError as error:
+            if bucket is not None:
+                bucket.delete(backup.name)
+            else:
+                (folder / backup.name).unlink(missing_ok=True)
+            deleted.append(address_of(config, backup.name))
+    except (OSError, ApplianceError) as error:
         log.exception("Old backups could not be deleted.")
         return deleted, f"it is complete, but old backups could not be deleted: {describe_error(error, folder)}"
     return deleted, None

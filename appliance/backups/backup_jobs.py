@@ -15,6 +15,7 @@ from appliance.core.errors import Conflict
 from appliance.core.leases import Lease, LeaseTable
 
 from .backup_folder import BackupResult
+from .buckets.addresses import SCHEME
 
 SCHEDULED, REQUESTED = "scheduled", "requested"
 REMEMBERED = 50
@@ -172,8 +173,9 @@ def finish(claim: Claim, result: BackupResult) -> None:
 
 
 def forget_deleted(paths: Collection[str]) -> None:
-    """Delete the rows of backups that were made on this machine under these paths, which were deleted."""
-    BackupJobRow.delete().where(BackupJobRow.machine == this_machine(), BackupJobRow.path.in_(sorted(paths))).execute()
+    """Delete the rows of backups that were made on this machine, or in a bucket, under these paths, which were deleted."""
+    here = (BackupJobRow.machine == this_machine()) | BackupJobRow.path.startswith(SCHEME)
+    BackupJobRow.delete().where(here, BackupJobRow.path.in_(sorted(paths))).execute()
 
 
 def delete_all() -> None:

@@ -16,10 +16,20 @@ from appliance.core.leases.claims import ClaimRunner, Stopping
 from appliance.core.pools import BACKUP
 
 from . import backup_jobs
-from .backup_folder import BackupResult, delete_leftovers, delete_old, describe_error, new_path, save_result, temporary_folder
+from .backup_folder import (
+    BackupResult,
+    address_of,
+    delete_leftovers,
+    delete_old,
+    describe_error,
+    new_path,
+    open_bucket_folder,
+    save_result,
+    temporary_folder,
+)
 from .backup_jobs import Claim
 from .creation import Backup, make_backup
-from .envelope import check_passphrase
+from .envelope import check_passphrase, refuse_unencrypted
 from .parts import name_file
 from .problems import JobControl, Stopped
 from .schedule import find_due
@@ -93,17 +103,18 @@ class BackupRunner(ClaimRunner[Claim]):
 
     def _make(self, claim: Claim, passphrase: str | None) -> BackupResult:
         now, path, is_encrypted = clock.now_ms(), new_path(self._config), passphrase is not None
+        address = address_of(self._config, path.name)
         try:
             backup = self._make_verified(claim, path, passphrase)
         except (Stopped, LeaseLost):
             raise
         except Exception as error:  # `gos doctor` must report every failure
             reason = describe_error(error, path.parent)
-            log.exception("The backup failed.", extra={"fields": {"path": str(path), "reason": reason}})
-            return BackupResult(at=now, path=str(path), size=0, rows=0, contents=0, encrypted=is_encrypted, problem=reason)
-        log.info("The backup is complete.", extra={"fields": {"path": str(path), "bytes": backup.size}})
+            log.exception("The backup failed.", extra={"fields": {"path": address, "reason": reason}})
+            return BackupResult(at=now, path=address, size=0, rows=0, contents=0, encrypted=is_encrypted, problem=reason)
+        log.info("The backup is complete.", extra={"fields": {"path": address, "bytes": backup.size}})
         return BackupResult(
-            at=now, path=str(path), size=backup.size, rows=backup.rows, contents=backup.contents, encrypted=backup.encrypted,
+            at=now, path=address, size=backup.size, rows=backup.rows, contents=backup.contents, encrypted=backup.encrypted,
             problem=_damage(backup) or self._delete_old(),
         )  # fmt: skip
 
@@ -115,15 +126,25 @@ class BackupRunner(ClaimRunner[Claim]):
     def _make_verified(self, claim: Claim, path: Path, passphrase: str | None) -> Backup:
         """Make a backup and give it its final name only after it was verified by reading it again."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        bucket = open_bucket_folder(self._config)
+        if bucket is not None:
+            refuse_unencrypted(passphrase)
+            bucket.probe()  # before a snapshot is made in vain
         delete_leftovers(self._config)
         course = JobControl(lambda: self.is_stopping, Progress(claim).report)
         with temporary_folder(self._config) as room:
             draft = room / path.name
             backup = make_backup(self._config, self._places, draft, passphrase, course)
             verify_backup(draft, passphrase, room, course)
-            db.write(partial(self.leases.check, claim.key, claim.fence))
-            name_file(draft, path)
+            if bucket is not None:
+                bucket.store(draft, path.name, partial(self._check_lease, claim), course)
+            else:
+                self._check_lease(claim)
+                name_file(draft, path)
         return backup
+
+    def _check_lease(self, claim: Claim) -> None:
+        db.write(partial(self.leases.check, claim.key, claim.fence))
 
 
 class Progress:

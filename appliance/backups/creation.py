@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from appliance import __version__
-from appliance.blobs import Places, installation_id
+from appliance.blobs import INSTALLATION, Places, read_installation
 from appliance.core import catalogues, clock
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.crypto import has_keys
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.sentences import Sentence
@@ -28,7 +28,7 @@ DATABASE, FILES, CONTENTS = "gos.db", "files/", "contents/"
 KEY = "key"
 # These may contain plain-text secrets and are included in encrypted backups only.
 SECRET_FILES = (KEY, "config.yaml", "tls")
-OPEN_FILES = ("connectors", catalogues.FOLDER)
+OPEN_FILES = ("connectors", catalogues.FOLDER, INSTALLATION)
 TEMPLATES = "templates"
 # Unused contents are garbage-collected after a day; a backup refreshes them so that the snapshot's contents stay.
 _PROTECTED_MS, _BATCH = 12 * 3_600_000, 2_000
@@ -111,7 +111,7 @@ def _write_parts(config: Config, places: StoppableReader, parts: PartsWriter, sn
     names = (*OPEN_FILES, *(SECRET_FILES if encrypted else ()))
     with open_snapshot(snapshot) as file:
         manifest: dict[str, Any] = {
-            "schema": schema_number(file), "installation": installation_id(Sealer(load_or_make_key(config.data / KEY))),
+            "schema": schema_number(file), "installation": read_installation(config),
             "encrypted": encrypted, "tables": count_rows(file),
         }  # fmt: skip
         templates = [
@@ -188,5 +188,5 @@ def write_contents(places: StoppableReader, parts: PartsWriter, file: sqlite3.Co
 
 def refuse_empty(config: Config) -> None:
     """Raises ConfigInvalid when the data folder has no appliance."""
-    if not (config.data / KEY).exists():
+    if not has_keys(config):
         raise ConfigInvalid(Sentence("%(data)s is not the data folder of an appliance; set it with --data", data=config.data))

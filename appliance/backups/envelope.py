@@ -36,6 +36,15 @@ def check_passphrase(passphrase: str) -> None:
         raise BackupInvalid(message, pointer="/passphrase")
 
 
+def refuse_unencrypted(passphrase: str | None) -> None:
+    """Raises BackupInvalid without a passphrase: a bucket gets encrypted backups only."""
+    if not passphrase:
+        raise BackupInvalid(
+            "a backup in a bucket must be encrypted; set GOS_BACKUP_PASSPHRASE, or give its passphrase with --passphrase-file FILE",
+            pointer="/passphrase",
+        )
+
+
 class SealingWriter:
     """Encrypts what is written to it into `target`; `finish` writes the last piece, without which the file is incomplete."""
 

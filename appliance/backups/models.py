@@ -71,3 +71,28 @@ class BackupJobRow(PlatformModel):
 
     class Meta:
         table_name = "backup_job"
+
+
+class BackupRehearsalRow(PlatformModel):
+    """A rehearsal of the restore of the backup `source`, which was made at `made_at`; `problem` says why it failed."""
+
+    number = IntegerField(primary_key=True)
+    state = TextField()
+    source = TextField()
+    made_at = TextField()
+    machine = TextField()
+    row_count = BigIntegerField()
+    contents = BigIntegerField()
+    sampled = IntegerField()
+    trails = IntegerField()
+    restore_ms = BigIntegerField()
+    start_ms = BigIntegerField()
+    problem = TextField(null=True)
+    started_at = BigIntegerField()
+    owner = TextField(null=True)
+    fence = IntegerField()
+    claims = IntegerField()
+    lease_until = BigIntegerField()
+
+    class Meta:
+        table_name = "backup_rehearsal"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, Protocol, cast
 
 import zstandard
 
@@ -31,6 +31,14 @@ PIECE = 1 << 20
 _READ_AHEAD = 4 * PIECE  # read in addition to the parts: headers and the reader's buffer
 _SPARE = 64 << 20  # disk space left free for other processes
 _ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+class BackupSource(Protocol):
+    """A file on a disk, which is a `Path`, or an object in a bucket; printed, it is its path or address."""
+
+    @property
+    def name(self) -> str: ...
+    def open(self, mode: Literal["rb"]) -> io.BufferedReader: ...
 
 
 @dataclass(frozen=True)
@@ -156,13 +164,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def is_sealed(path: Path) -> bool:
+def is_sealed(path: BackupSource) -> bool:
     """Whether the file is encrypted; raises BackupInvalid when it is not a backup or export."""
     with path.open("rb") as file:
         return _is_sealed(file.read(len(MAGIC)), path)
 
 
-def _is_sealed(start: bytes, path: Path) -> bool:
+def _is_sealed(start: bytes, path: BackupSource) -> bool:
     if start == MAGIC:
         return True
     if start.startswith(_ZSTD):
@@ -182,14 +190,14 @@ class OpenPart:
 
 
 @contextmanager
-def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
+def parts_of(path: BackupSource, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
     """Yields the parts of a file in order; raises BackupInvalid when the file is damaged."""
     with path.open("rb") as file, parts_in(file, path, passphrase) as parts:
         yield parts
 
 
 @contextmanager
-def parts_in(file: io.BufferedReader, path: Path, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
+def parts_in(file: io.BufferedReader, path: BackupSource, passphrase: str | None) -> Iterator[Iterator[OpenPart]]:
     """The same for an open file, read once from its start; `path` is its name in errors."""
     sealed = _is_sealed(file.peek(len(MAGIC))[: len(MAGIC)], path)
     if sealed and not passphrase:

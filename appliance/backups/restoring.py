@@ -14,7 +14,7 @@ from appliance import migrations
 from appliance.blobs import Places, installation_id
 from appliance.core import catalogues, clock
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.crypto import Sealer, key_id, load_keys, open_digest_key, read_key_file
 from appliance.core.database import db
 from appliance.core.database.loading import advance_sequences, defer_foreign_keys, insert_rows
 from appliance.core.database.presence import is_any_alive
@@ -25,15 +25,18 @@ from .backup_jobs import delete_all as delete_all_backup_jobs
 from .copying import FileSource, entity_statements
 from .creation import DATABASE, FILES, KEY
 from .jobs.records import delete_all as delete_all_jobs
-from .parts import sync_folder
+from .parts import BackupSource, sync_folder
 from .problems import BackupInvalid, full_disks
+from .rehearsal.records import delete_all as delete_all_rehearsals
 from .snapshots import open_snapshot, schema_number
-from .verification import VerifiedBackup, read_backup
+from .verification import SPARE_BYTES, VerifiedBackup, read_backup
 
 CONFIG = "config.yaml"
 IGNORED = frozenset({"lost+found"})
 # Sessions and codes give access without signing in and may have been revoked since the backup.
-_ACCESS_TABLES = ("session", "webapp_visit", "webapp_sign_in", "email_code", "integration_consent")
+ACCESS_TABLES = ("session", "webapp_visit", "webapp_sign_in", "email_code", "integration_consent")
+
+_KEYS = "SELECT id, digests, resealed_at FROM master_key WHERE retired_at IS NULL ORDER BY number"
 
 PlacesOf = Callable[[Config, str], Places]
 ConfigOf = Callable[[Path | None], Config]
@@ -44,13 +47,14 @@ class RestoreRequest:
     """The options of a restore.
 
     `key_file` is the key file of the appliance, needed if the backup does not contain it.  `replace` moves existing data aside;
-    settings that the backup lacks are copied from there.
+    settings that the backup lacks are copied from there.  `spare_bytes` must stay free on the disk.
     """
 
-    path: Path
+    path: BackupSource
     passphrase: str | None = None
     key_file: Path | None = None
     replace: bool = False
+    spare_bytes: int = SPARE_BYTES
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,12 @@ def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest)
     data = load(None).data
     _refuse_occupied(data, replace=request.replace)
     with _staging(data) as folder, full_disks():
-        checked = read_backup(request.path, request.passphrase, folder, keep_contents=True)
+        checked = read_backup(request.path, request.passphrase, folder, spare=request.spare_bytes)
         stored_config = folder / FILES / CONFIG
         config = load(stored_config if stored_config.is_file() else None)
         own_key = data / KEY if request.replace and (data / KEY).is_file() else None
         _move_files(checked, request.key_file or own_key)
+        _check_keys(config, checked)
         stayed = tuple(_copy_settings(folder, data)) if request.replace else ()
         missing = tuple(name for name in checked.manifest["left_out"] if not (folder / name).exists())
         migrated = _load_data(config, places_of, checked)
@@ -147,19 +152,43 @@ def _move_files(checked: VerifiedBackup, key_file: Path | None) -> None:
     if files.is_dir():
         files.rmdir()
     key = checked.folder / KEY
-    if not key.exists():
-        if key_file is None:
-            raise BackupInvalid(
-                "the backup is not encrypted and therefore lacks the key file; give the one of that appliance with --key FILE"
-            )
+    if key_file is not None and not key.exists():
         key.touch(0o600)
         key.write_bytes(key_file.read_bytes())
-    own = installation_id(Sealer(load_or_make_key(key)))
+
+
+def _check_keys(config: Config, checked: VerifiedBackup) -> None:
+    """BackupInvalid unless the master keys of the backup, of --key or of the configured source open its database."""
+    is_file, key = config.master_key.source == "file", checked.folder / KEY
+    if is_file and not key.exists():
+        raise BackupInvalid(
+            "the backup is not encrypted and therefore lacks the key file; give the one of that appliance with --key FILE"
+        )
+    keys = read_key_file(key) if is_file else load_keys(config)
+    own = installation_id(_open_sealer(checked, keys))
     if own != checked.manifest["installation"]:
         raise BackupInvalid(Sentence(
             "the key file belongs to %(own)s, the backup to %(installation)s; give the key file of the latter with --key FILE",
             own=own, installation=checked.manifest["installation"],
         ))
+
+
+def _open_sealer(checked: VerifiedBackup, keys: tuple[bytes, ...]) -> Sealer:
+    """The sealer of a backup's database; BackupInvalid if it needs other keys.  Those of earlier releases name none."""
+    with open_snapshot(checked.folder / DATABASE) as file:
+        tables = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'master_key'").fetchall()
+        rows = file.execute(_KEYS).fetchall() if tables else []
+    if not rows:
+        return Sealer(keys[0])
+    present, (newest, digests, resealed_at) = {key_id(key): key for key in keys}, rows[-1]
+    needed = [newest] if resealed_at is not None else [row[0] for row in rows]
+    if missing := [each for each in needed if each not in present]:
+        raise BackupInvalid(Sentence(
+            "the backup needs the master key %(missing)s, but the key file has %(present)s; give a key file of that time with "
+            "--key FILE",
+            missing=", ".join(missing), present=", ".join(present),
+        ))  # fmt: skip
+    return Sealer(present[newest], digest_key=open_digest_key(present[newest], digests))
 
 
 def _load_data(config: Config, places_of: PlacesOf, checked: VerifiedBackup) -> list[str]:
@@ -235,8 +264,9 @@ def _upload_contents(places: Places, folder: Path) -> None:
 
 
 def _revoke_access() -> None:
-    for table in _ACCESS_TABLES:
+    for table in ACCESS_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
+    delete_all_rehearsals()
     delete_all_backup_jobs()  # the one that is restored was running
     delete_all_jobs()  # their files are not in a backup, and a reset that ran then is the last that is wanted now
 

@@ -36,7 +36,7 @@ def export_tenant(
             snapshot = Path(folder, TENANT_DATABASE)
             snapshot.touch(0o600)
             with db.snapshot(), closing(sqlite3.connect(snapshot, isolation_level=None)) as draft:
-                tenant_facts = _copy_tenant(open_source(), draft, scope.tenant_id)
+                tenant_facts = copy_tenant(open_source(), draft, scope.tenant_id)
             with open_snapshot(snapshot) as file:
                 manifest: dict[str, Any] = {
                     "format": FORMAT, "kind": KIND, "version": __version__, "made_at": clock.rfc3339(clock.now_ms()),
@@ -51,7 +51,7 @@ def export_tenant(
     return manifest
 
 
-def _copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dict[str, Any]:
+def copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dict[str, Any]:
     """Copies the rows of a tenant into an empty file; returns the parts of the manifest about the tenant."""
     file.execute("PRAGMA synchronous=OFF")  # a temporary file
     file.execute("BEGIN")

@@ -32,14 +32,17 @@ NOT_EXPORTED: Mapping[str, str] = {
     "membership": "people belong to the appliance; the manifest lists their logins and roles",
     "domain": "a domain must be verified again; the manifest lists its name",
     **dict.fromkeys(("domain_name", "certificate", "certificate_order"), "belongs to a domain"),
+    **dict.fromkeys(("key_request", "key_usage"), "belongs to an API key"),
     **dict.fromkeys(("api_key", "document_share", "invitation"), "gives access; must be issued again"),
     "confirmation": "applies to this appliance only; must be requested again",
-    **dict.fromkeys(("session", "email_code", "webapp_sign_in", "webapp_visit"), "gives access temporarily"),
+    **dict.fromkeys(("session", "email_code", "step_up", "webapp_sign_in", "webapp_visit"), "gives access temporarily"),
     **dict.fromkeys(("integration_token", "integration_consent"), "contains sealed secrets; connect again"),
     **dict.fromkeys(
         ("action_preview", "document_upload", "document_upload_part", "file_import", "idempotency", "integration_slot",
          "llm_reservation", "pending_call", "suspended_step", "tenant_job"), "is unfinished work",
     ),
+    **dict.fromkeys(("quota_notice", "quota_use", "tenant_expiry", "tenant_quota"), "is set by whoever runs the appliance"),
+    "audit_forward": "applies to the syslog server of this appliance",
     **dict.fromkeys(("integration_circuit", "step_cache"), "is rebuilt"),
 }  # fmt: skip
 

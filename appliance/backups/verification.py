@@ -1,5 +1,6 @@
 """Verifies a backup by reading all of it and comparing it with its manifest and its database."""
 
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -8,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from appliance import migrations
+from appliance.core.errors import StorageFull
 from appliance.core.sentences import Sentence
 
 from .creation import CONTENTS, DATABASE, FILES, FORMAT
 from .manifests import check_manifest
-from .parts import MANIFEST, OpenPart, Part, digest_of, parse_manifest, parts_of, read_small, store_part
+from .parts import MANIFEST, BackupSource, OpenPart, Part, digest_of, parse_manifest, parts_of, read_small, store_part
 from .problems import UNCONTROLLED, BackupInvalid, JobControl
 from .snapshots import check_integrity, count_rows, open_snapshot, schema_number
 
+SPARE_BYTES = 64 << 20  # disk space left free for other processes
 _UNLIKE = "use another copy of the backup"
 
 
@@ -32,20 +35,23 @@ class VerifiedBackup:
 
 
 def verify_backup(
-    path: Path, passphrase: str | None, room: Path | None = None, course: JobControl = UNCONTROLLED
+    path: BackupSource, passphrase: str | None, room: Path | None = None, course: JobControl = UNCONTROLLED
 ) -> dict[str, Any]:
     """Verifies that a backup can be restored and returns its manifest; raises BackupInvalid otherwise.
 
     Needs disk space for the database, in the folder `room` or that of temporary files.
     """
     with tempfile.TemporaryDirectory(prefix=".gos-verify-", dir=room) as folder:
-        return read_backup(path, passphrase, Path(folder), keep_contents=False, course=course).manifest
+        return read_backup(path, passphrase, Path(folder), spare=None, course=course).manifest
 
 
 def read_backup(
-    path: Path, passphrase: str | None, folder: Path, *, keep_contents: bool, course: JobControl = UNCONTROLLED
+    path: BackupSource, passphrase: str | None, folder: Path, *, spare: int | None, course: JobControl = UNCONTROLLED
 ) -> VerifiedBackup:  # fmt: skip
-    """Unpacks a backup into an empty folder and checks all of it; without `keep_contents` contents are not unpacked."""
+    """Unpacks a backup into an empty folder and checks all of it; if `spare` is None, contents are not unpacked.
+
+    StorageFull before contents are unpacked if less than `spare` bytes would stay free with all of them.
+    """
     stored: dict[str, Part] = {}
     contents = count = 0
     manifest: dict[str, Any] | None = None
@@ -59,13 +65,15 @@ def read_backup(
         stored[DATABASE] = store_part(first, folder / DATABASE)
         with open_snapshot(folder / DATABASE, course.should_stop) as file:
             refuse_newer(file)
+            if spare is not None:
+                _refuse_full(file, folder, spare)
             for part in parts:
                 if manifest is not None:
                     raise BackupInvalid(Sentence("the backup has data after its manifest; %(unlike)s", unlike=_UNLIKE))
                 if part.name == MANIFEST:
                     manifest = parse_manifest(read_small(part))
                 elif part.name.startswith(CONTENTS):
-                    contents += _check_content(file, part, folder if keep_contents else None)
+                    contents += _check_content(file, part, None if spare is None else folder)
                     count += 1
                     course.report("checking", count, 0)
                 elif part.name.startswith(FILES):
@@ -80,6 +88,17 @@ def read_backup(
             check_contents(manifest, count, contents)
             check_rows(manifest, file, count)
     return VerifiedBackup(manifest, folder)
+
+
+def _refuse_full(file: sqlite3.Connection, folder: Path, spare: int) -> None:
+    """Raises StorageFull unless all contents of the database fit on the disk, and `spare` bytes stay free."""
+    needed = int(file.execute("SELECT COALESCE(SUM(size), 0) FROM blob").fetchone()[0])
+    free = shutil.disk_usage(folder).free
+    if needed > free - spare:
+        raise StorageFull(Sentence(
+            "the contents of the backup need %(needed)s MiB; %(free)s MiB are free on the disk, of which %(spare)s MiB must stay. "
+            "Free some space. Nothing was changed", needed=needed >> 20, free=free >> 20, spare=spare >> 20,
+        ))  # fmt: skip
 
 
 def _stoppable(parts: Iterator[OpenPart], course: JobControl) -> Iterator[OpenPart]:

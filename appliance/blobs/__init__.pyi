@@ -2,10 +2,15 @@ from . import baseline as baseline
 from . import quota as quota
 from .archives import ArchiveLimits as ArchiveLimits
 from .archives import read_members as read_members
+from .bucket_errors import refused as refused
+from .bucket_errors import remote_errors as remote_errors
 from .cache import CACHE_FOLDER as CACHE_FOLDER
 from .cache import CachedPlaces as CachedPlaces
 from .cache import ContentCache as ContentCache
+from .installation import INSTALLATION as INSTALLATION
 from .installation import installation_id as installation_id
+from .installation import note_installation as note_installation
+from .installation import read_installation as read_installation
 from .local import LocalPlaces as LocalPlaces
 from .ownership import MARKER as MARKER
 from .paths import Paths as Paths
@@ -18,6 +23,8 @@ from .precompression import small_forms as small_forms
 from .receiving import CHUNK as CHUNK
 from .receiving import ReceivedFile as ReceivedFile
 from .receiving import Receiver as Receiver
+from .s3 import PART_BYTES as PART_BYTES
+from .s3 import PARTS_AT_ONCE as PARTS_AT_ONCE
 from .s3 import S3Places as S3Places
 from .s3 import open_bucket as open_bucket
 from .s3 import owner_of as owner_of
@@ -31,7 +38,9 @@ from .service import LocatedContent as LocatedContent
 from .service import Places as Places
 from .service import StoredBlob as StoredBlob
 from .service import Usage as Usage
+from .service import sample_contents as sample_contents
 from .service import stored_sizes as stored_sizes
 from .service import touch_contents as touch_contents
 from .signing import AddressSigner as AddressSigner
 from .signing import Download as Download
+from .unfinished_uploads import UnfinishedUploads as UnfinishedUploads

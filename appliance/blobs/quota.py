@@ -7,18 +7,13 @@ from threading import Lock
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
-from appliance.core.errors import StorageFull
+from appliance.core.errors import ApplianceError, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.quotas import find_limit, limits, make_refusal, notices
 
+NAME = "storage"
 FRESH_SECONDS = 5.0
-
-
-@dataclass
-class Bounds:
-    """The maximum number of bytes per tenant; 0 means no limit."""
-
-    tenant_bytes: int = 0
 
 
 @dataclass
@@ -37,15 +32,14 @@ class _Rows:
     since: int = 0
 
 
-bounds = Bounds()
 _sums: Cache[str, _Sum] = Cache(1_000)
 _rows: dict[str, _Rows] = {}
 _lock = Lock()  # guards `_rows`, which the writer adds to and a periodic count sets
 
 
 def configure(*, tenant_bytes: int) -> None:
-    """Sets the limit of this process and clears the cached sums."""
-    bounds.tenant_bytes = tenant_bytes
+    """Sets the default of this process, 0 for no limit, and clears the cached sums."""
+    limits.set_default("storage", tenant_bytes or None)
     _sums.clear()
 
 
@@ -54,17 +48,26 @@ def reserve(scope: TenantScope, size: int) -> None:
 
     Contents are summed up at most every five seconds; additions in between are counted in memory.
     """
-    if not bounds.tenant_bytes:
+    most = find_limit(scope.tenant_id, NAME)
+    if most is None:
         return
     total = _sum_of(scope)
-    _refuse_beyond(total.bytes + row_bytes(scope.tenant_id), size, f"this content has {max(1, size >> 20)} MiB")
+    used = total.bytes + row_bytes(scope.tenant_id)
+    if used + size > most:
+        raise _refusal(scope, used, most, f"this content has {max(1, size >> 20)} MiB")
     total.bytes += size
+    notices.watch(scope.tenant_id, NAME, used + size, most)
 
 
 def refuse_full(scope: TenantScope) -> None:
     """Raises StorageFull when the tenant's quota is used up; the size of new rows is added by `add_rows` once it is known."""
-    if bounds.tenant_bytes:
-        _refuse_beyond(_sum_of(scope).bytes + row_bytes(scope.tenant_id), 1, "these values need more")
+    most = find_limit(scope.tenant_id, NAME)
+    if most is None:
+        return
+    used = _sum_of(scope).bytes + row_bytes(scope.tenant_id)
+    if used + 1 > most:
+        raise _refusal(scope, used, most, "these values need more")
+    notices.watch(scope.tenant_id, NAME, used, most)
 
 
 def used_bytes(scope: TenantScope) -> int:
@@ -79,16 +82,19 @@ def _sum_of(scope: TenantScope) -> _Sum:
     return cached
 
 
-def _refuse_beyond(used: int, size: int, what: str) -> None:
-    most = bounds.tenant_bytes
-    if used + size > most:
-        raise StorageFull(Sentence(
+def _refusal(scope: TenantScope, used: int, most: int, what: str) -> ApplianceError:
+    if limits.is_special(scope.tenant_id, NAME):
+        return make_refusal(scope.tenant_id, NAME, used, most)
+    return StorageFull(
+        Sentence(
             "this tenant uses %(used)s MiB of its %(most)s MiB (limits.tenant_storage_mb; documents, WebApps, "
             "skills, and entities with their history), and %(what)s; delete what you do not need (a deleted "
             "content counts for another day, the history of an entity until its retention ends or its "
             "collection is deleted), or ask your operator for more",
             used=used >> 20, most=most >> 20, what=what,
-        ))
+        ),
+        extra={"quota": NAME, "used": used, "limit": most},
+    )
 
 
 def stored_bytes(scope: TenantScope) -> int:

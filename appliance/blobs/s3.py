@@ -1,23 +1,21 @@
 """Stores contents in an S3-compatible bucket, one object each, complete or absent."""
 
-import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
 from appliance.core.config.sections import Blobs as Settings
-from appliance.core.errors import ConfigInvalid, Gone, Overloaded, StorageFull
+from appliance.core.errors import ConfigInvalid, Gone, Overloaded
 from appliance.core.pools import BUCKET, open_pool
 from appliance.core.sentences import Sentence
 
+from .bucket_errors import refused, remote_errors
 from .local import LocalPlaces
 from .ownership import MARKER, claim, read_marker
 from .pieces import Pieces, WindowPieces
@@ -27,17 +25,15 @@ from .signing import AddressSigner
 if TYPE_CHECKING:  # it exists for type checkers only
     from obstore.store import ClientConfig, S3Config
 
-log = logging.getLogger(__name__)
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # held in memory per upload; a bucket accepts 10,000 parts
 WINDOW_BYTES = 4 << 20  # held in memory per reader
-MAX_LOGGED = 300  # characters logged of a server's error
-# Parts of error texts for which obstore has no exception classes, or not for every request.
-_NO_BUCKET, _FORBIDDEN = "NoSuchBucket", ("401 Unauthorized", "403 Forbidden", "AccessDenied", "SignatureDoesNotMatch")
-_FULL = ("QuotaExceeded", "InsufficientStorage", "StorageFull", "507 ")
 
 
-def open_bucket(settings: Settings) -> S3Store:
-    """The configured bucket, without connecting yet; without keys, those of the environment or the machine's role are used."""
+def open_bucket(settings: Settings, section: str = "blobs", *, retries: int = 3) -> S3Store:
+    """The bucket, without connecting yet; without keys, those of the environment or the machine's role are used.
+
+    `section` is the section of the configuration, for errors.
+    """
     config: S3Config = {
         "region": settings.region,
         "virtual_hosted_style_request": not settings.path_style,
@@ -51,12 +47,12 @@ def open_bucket(settings: Settings) -> S3Store:
         settings.bucket,
         prefix=settings.prefix.strip("/") or None,
         config=config,
-        client_options=_client_options(settings),
-        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
+        client_options=_client_options(settings, section),
+        retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=60)},
     )
 
 
-def _client_options(settings: Settings) -> "ClientConfig":
+def _client_options(settings: Settings, section: str) -> "ClientConfig":
     options: ClientConfig = {
         "allow_http": settings.endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "120s",
     }  # fmt: skip
@@ -65,8 +61,9 @@ def _client_options(settings: Settings) -> "ClientConfig":
             options["root_certificate"] = Path(settings.ca_file).read_bytes()
         except OSError as error:
             message = Sentence(
-                "blobs.ca_file cannot be read (%(strerror)s); set a PEM file with the certificate authority of blobs.endpoint",
-                strerror=error.strerror,
+                "%(section)s.ca_file cannot be read (%(strerror)s); set a PEM file with the certificate authority of "
+                "%(section)s.endpoint",
+                section=section, strerror=error.strerror,
             )
             raise ConfigInvalid(message) from error
     return options
@@ -94,10 +91,10 @@ class S3Places:
         if not self._installation:
             return
         try:
-            with _remote_errors():
+            with remote_errors():
                 claim(self._bucket, self._installation)
         except FileNotFoundError as error:
-            raise _refused("the bucket of the blob store does not return what was just stored", error) from error
+            raise refused("the bucket of the blob store does not return what was just stored", error) from error
         self._claimed = True
 
     def _ensure_claimed(self) -> None:
@@ -113,10 +110,10 @@ class S3Places:
         self._ensure_claimed()
         with path.open("rb") as file:
             try:
-                with _remote_errors():
+                with remote_errors():
                     obstore.put(self._bucket, place, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
             except FileNotFoundError as error:
-                raise _refused("the bucket of the blob store does not exist", error) from error
+                raise refused("the bucket of the blob store does not exist", error) from error
         path.unlink()
 
     def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None:
@@ -130,7 +127,7 @@ class S3Places:
         """Whether the place has content of this size."""
         self._ensure_claimed()
         try:
-            with _remote_errors():
+            with remote_errors():
                 return obstore.head(self._bucket, place)["size"] == size
         except FileNotFoundError:
             return False
@@ -146,7 +143,7 @@ class S3Places:
             raise Gone("the content was deleted while it was read") from error
 
     def _window(self, place: str, start: int, end: int) -> bytes:
-        with _remote_errors():
+        with remote_errors():
             if start >= end:
                 obstore.head(self._bucket, place)
                 return b""
@@ -156,7 +153,7 @@ class S3Places:
         """Deletes the content of the place, if there is any."""
         self._ensure_claimed()
         try:
-            with _remote_errors():
+            with remote_errors():
                 obstore.delete(self._bucket, place)
         except FileNotFoundError:
             return
@@ -164,7 +161,7 @@ class S3Places:
     def walk(self) -> Iterator[tuple[str, int]]:
         """Yields every place with content and when it was written (epoch ms by the bucket's clock)."""
         self.claim()
-        with _remote_errors():
+        with remote_errors():
             for page in obstore.list(self._bucket):
                 for entry in page:
                     if entry["path"] != MARKER:
@@ -180,7 +177,7 @@ class S3Places:
 
 def owner_of(settings: Settings) -> str | None:
     """The installation that owns the bucket; None without an owner; raises a coded error when the bucket cannot be read."""
-    with _remote_errors():
+    with remote_errors():
         return read_marker(open_bucket(settings))
 
 
@@ -197,34 +194,8 @@ def probe(settings: Settings, folder: Path) -> None:
     try:
         received = b"".join(places.read(place, 0, len(content)))
     except FileNotFoundError as error:
-        raise _refused("the bucket of the blob store does not list what was just stored", error) from error
+        raise refused("the bucket of the blob store does not list what was just stored", error) from error
     finally:
         places.delete(place)
     if received != content:
         raise Overloaded("the bucket of the blob store returned other bytes than were stored")
-
-
-@contextmanager
-def _remote_errors() -> Iterator[None]:
-    """Converts errors of the bucket into coded errors; a missing object remains FileNotFoundError."""
-    try:
-        yield
-    except (FileNotFoundError, BaseError) as error:
-        text = str(error)
-        if _NO_BUCKET in text:
-            raise _refused("the bucket of the blob store does not exist", error) from error
-        if isinstance(error, FileNotFoundError):
-            raise
-        if any(word in text for word in _FULL):
-            raise StorageFull("the bucket of the blob store is full; free space and try again") from error
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(word in text for word in _FORBIDDEN):
-            raise _refused("the bucket of the blob store refuses the appliance", error) from error
-        raise _refused("the bucket of the blob store cannot be reached or failed", error) from error
-
-
-def _refused(what: str, error: Exception) -> Overloaded:
-    log.error(what, extra={"fields": {"error": " ".join(str(error).split())[:MAX_LOGGED]}})
-    return Overloaded(
-        Sentence("%(what)s; try again later, or ask your operator to run `gos doctor`", what=what),
-        headers={"Retry-After": "30"},
-    )

@@ -298,6 +298,13 @@ class LocatedContent:
             raise _damaged(self.sha256)
 
 
+def sample_contents(places: Places, count: int, largest: int) -> Iterator[tuple[str, LocatedContent]]:
+    """Yields up to `count` stored contents of at most `largest` bytes, chosen at random, each with the id of its tenant."""
+    sql = "SELECT tenant_id, sha256, size, place FROM blob WHERE size <= ? ORDER BY random() LIMIT ?"
+    for tenant_id, sha256, size, place in db.rows(sql, (largest, count)):
+        yield str(tenant_id), LocatedContent(places, sha256, size, place)
+
+
 def stored_sizes(scope: TenantScope, sha256s: Iterable[str]) -> dict[str, int]:
     """The size in bytes of each of these contents that is stored."""
     sizes: dict[str, int] = {}

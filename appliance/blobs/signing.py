@@ -31,32 +31,51 @@ class AddressSigner:
     def __init__(self, settings: Settings) -> None:
         endpoint = urlsplit(settings.public_endpoint or settings.endpoint or f"https://s3.{settings.region}.amazonaws.com")
         self.smallest = settings.direct_from_mb << 20
-        self._key_id, self._secret_key, self._region = settings.key_id, settings.secret_key, settings.region
-        self._scheme, self._host = endpoint.scheme, endpoint.netloc.lower()
+        host = endpoint.netloc.lower()
         folders = [each for each in (settings.prefix.strip("/"),) if each]
         if settings.path_style:
             folders.insert(0, settings.bucket)
         else:
-            self._host = f"{settings.bucket}.{self._host}"
+            host = f"{settings.bucket}.{host}"
+        self._signer = RequestSigner(endpoint.scheme, host, settings.region, settings.key_id, settings.secret_key)
         self._folder = "".join(f"/{each}" for each in folders)
 
     def address(self, place: str, download: Download) -> str:
         """An address that answers GET with the content of the place, for `VALID_SECONDS`."""
-        path, stamp = quote(f"{self._folder}/{place}", safe="/"), _timestamp(clock.now_ms())
-        scope = f"{stamp[:8]}/{self._region}/s3/aws4_request"
-        query = _encode({
-            "X-Amz-Algorithm": _ALGORITHM, "X-Amz-Credential": f"{self._key_id}/{scope}", "X-Amz-Date": stamp,
-            "X-Amz-Expires": str(VALID_SECONDS), "X-Amz-SignedHeaders": "host",
+        query = {
             "response-cache-control": "private, no-store", "response-content-disposition": download.disposition,
             "response-content-type": download.media_type,
+        }  # fmt: skip
+        return self._signer.sign("GET", f"{self._folder}/{place}", query)
+
+
+@dataclass(frozen=True)
+class RequestSigner:
+    """Signs requests to one server, whose origin is its scheme and host."""
+
+    scheme: str
+    host: str
+    region: str
+    key_id: str
+    secret_key: str
+    session_token: str = ""
+
+    def sign(self, method: str, path: str, query: dict[str, str]) -> str:
+        """The address of a request without a body, valid for `VALID_SECONDS`."""
+        path, stamp = quote(path, safe="/"), _timestamp(clock.now_ms())
+        scope = f"{stamp[:8]}/{self.region}/s3/aws4_request"
+        signed = _encode({
+            "X-Amz-Algorithm": _ALGORITHM, "X-Amz-Credential": f"{self.key_id}/{scope}", "X-Amz-Date": stamp,
+            "X-Amz-Expires": str(VALID_SECONDS), "X-Amz-SignedHeaders": "host",
+            **({"X-Amz-Security-Token": self.session_token} if self.session_token else {}), **query,
         })  # fmt: skip
-        request = "\n".join(["GET", path, query, f"host:{self._host}\n", "host", "UNSIGNED-PAYLOAD"])
+        request = "\n".join([method, path, signed, f"host:{self.host}\n", "host", "UNSIGNED-PAYLOAD"])
         text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
-        key = f"AWS4{self._secret_key}".encode()
+        key = f"AWS4{self.secret_key}".encode()
         for part in scope.split("/"):
             key = hmac.digest(key, part.encode(), "sha256")
         signature = hmac.digest(key, text.encode(), "sha256").hex()
-        return f"{self._scheme}://{self._host}{path}?{query}&X-Amz-Signature={signature}"
+        return f"{self.scheme}://{self.host}{path}?{signed}&X-Amz-Signature={signature}"
 
 
 def _encode(query: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ import tempfile
 import traceback
 from collections.abc import Mapping
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 from appliance import __version__
@@ -19,6 +20,7 @@ from .output import print_error
 # Each command and the module that registers it; only the module of the command that runs is loaded.
 MODULES: Mapping[str, str] = {
     "apply": "applying",
+    "audit": "audit",
     "backup": "backup",
     "check": "solution",
     "config": "config",
@@ -30,11 +32,15 @@ MODULES: Mapping[str, str] = {
     "init": "setup",
     "key": "keys",
     "logs": "solution",
+    "master-key": "master_key",
     "migrate": "config",
     "migrate-to": "moving",
+    "person": "person",
     "pull": "solution",
     "replay": "replay",
     "restore": "backup",
+    "sbom": "sbom",
+    "scim": "people",
     "secret": "tenant",
     "serve": "serve",
     "tenant": "tenant",
@@ -43,6 +49,8 @@ MODULES: Mapping[str, str] = {
     "user": "people",
     "worker": "serve",
 }
+# Commands of two words beside those of one: `gos backup FILE` and `gos backup list`.
+TWO_WORDS = {"backup": ("download", "list", "rehearse")}
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,13 +66,24 @@ def make_parser(argv: list[str]) -> argparse.ArgumentParser:
     common.add_argument("--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)")
     common.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
     first = next(iter(common.parse_known_args(argv)[1]), "")
-    modules = {MODULES[first]} if first in MODULES else {*MODULES.values()}
+    noun = first.partition(" ")[0]
+    modules = {MODULES[noun]} if noun in MODULES else {*MODULES.values()}
     parser = Parser(prog="gos", description="The Governed Operations Service.", parents=[common])
     parser.add_argument("--version", action="version", version=f"gos {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for module in () if first == "--version" else sorted(modules):
         import_module(f".{module}", __name__).add_commands(commands)
     return parser
+
+
+def join_words(argv: list[str]) -> list[str]:
+    """The arguments, with the two words of a command as one."""
+    for at, (noun, verb) in enumerate(pairwise(argv)):
+        if verb in TWO_WORDS.get(noun, ()) and not (at and argv[at - 1] in ("--config", "--data")):
+            return [*argv[:at], f"{noun} {verb}", *argv[at + 2 :]]
+        if noun in MODULES:
+            break
+    return argv
 
 
 def read_config(args: argparse.Namespace) -> Config:
@@ -79,7 +98,7 @@ def read_config(args: argparse.Namespace) -> Config:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; errors are reported as a sentence on standard error, never as a traceback."""
-    arguments = sys.argv[1:] if argv is None else argv
+    arguments = join_words(sys.argv[1:] if argv is None else argv)
     args = make_parser(arguments).parse_args(arguments)
     printed: set[str] = set()
 

@@ -2,13 +2,15 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from appliance.backups import creation, restoring, verification
-from appliance.blobs import installation_id
+from appliance.backups.buckets import is_bucket
+from appliance.blobs import read_installation
 from appliance.core.config import Config, load_config
-from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 
@@ -17,18 +19,43 @@ from .output import add_json, print_result
 
 def add_commands(commands: Any) -> None:
     backup = commands.add_parser("backup", help="back up the whole appliance to one file, even while it runs")
-    backup.add_argument("file", type=Path)
+    backup.add_argument("file", help="the new file, or s3://bucket/prefix/name.gosb")
     add_passphrase(backup)
     add_json(backup)
     backup.set_defaults(run=run_backup)
     restore = commands.add_parser("restore", help="restore a backup into an empty data folder, or only verify it")
-    restore.add_argument("file", type=Path)
+    restore.add_argument("file", help="the backup, or its address s3://bucket/prefix/name.gosb")
     restore.add_argument("--verify", action="store_true", help="only check that the backup can be restored completely")
     restore.add_argument("--replace", action="store_true", help="move existing data aside first")
+    restore.add_argument("--tenant", metavar="ID", help="only take this tenant out, as an export for `gos tenant import`")
+    restore.add_argument("--document", metavar="ID", help="only take this document out, of --tenant if several have that id")
+    restore.add_argument("--all-revisions", action="store_true", help="all revisions of --document, as a new folder")
+    restore.add_argument("--to", type=Path, metavar="PATH", help="the new file for what --tenant or --document takes out")
     restore.add_argument("--key", type=Path, help="the appliance's key file, for a backup that is not encrypted")
     add_passphrase(restore)
     add_json(restore)
     restore.set_defaults(run=run_restore)
+    listing = commands.add_parser("backup list", help="list backups, or what is in one: its tenants, counts and moment")
+    listing.add_argument("file", nargs="?", default="", help="a backup, a folder, or an s3:// address (default: backup.to)")
+    add_passphrase(listing)
+    add_json(listing)
+    listing.set_defaults(run=_late("listing", "run_list"))
+    download = commands.add_parser("backup download", help="download a backup from a bucket, verified by its checksum")
+    download.add_argument("address", help="s3://bucket/prefix/name.gosb")
+    download.add_argument("file", type=Path, help="the new file")
+    add_json(download)
+    download.set_defaults(run=_late("listing", "run_download"))
+    rehearsal = commands.add_parser("backup rehearse", help="restore a backup beside the data, start it, ask it and delete it")
+    rehearsal.add_argument("file", help="the backup, or its address s3://bucket/prefix/name.gosb")
+    rehearsal.add_argument("--key", type=Path, help="the appliance's key file, for a backup that is not encrypted")
+    add_passphrase(rehearsal)
+    add_json(rehearsal)
+    rehearsal.set_defaults(run=_late("rehearsing", "run_rehearse"))
+
+
+def _late(module: str, name: str) -> Callable[[argparse.Namespace], int]:
+    """A function of a module that is loaded only when it runs."""
+    return lambda args: int(getattr(import_module(f".backups.{module}", __package__), name)(args))
 
 
 def add_passphrase(parser: argparse.ArgumentParser) -> None:
@@ -57,16 +84,22 @@ def run_backup(args: argparse.Namespace) -> int:
     config: Config = args.load()
     creation.refuse_empty(config)
     passphrase = passphrase_of(args, config)
-    sealer = Sealer(load_or_make_key(config.data / creation.KEY))
     db.open_database(config.database_url)
     try:
-        backup = creation.make_backup(config, make_places(config, installation_id(sealer)), args.file.absolute(), passphrase)
+        places = make_places(config, read_installation(config))
+        if is_bucket(args.file):
+            from appliance.backups.buckets import make_in_bucket
+
+            backup, path = make_in_bucket(config, places, args.file, passphrase), args.file
+        else:
+            backup = creation.make_backup(config, places, Path(args.file).absolute(), passphrase)
+            path = str(backup.path)
     finally:
         db.close_database()
     counted = f"{backup.rows} rows in {len(backup.tables)} tables and {backup.contents} contents"
-    summary = f"{backup.path}: {counted}, {backup.size} bytes" + (", encrypted" if backup.encrypted else "")
+    summary = f"{path}: {counted}, {backup.size} bytes" + (", encrypted" if backup.encrypted else "")
     print_result(
-        args, summary, path=str(backup.path), bytes=backup.size, encrypted=backup.encrypted, schema=backup.schema, rows=backup.rows,
+        args, summary, path=path, bytes=backup.size, encrypted=backup.encrypted, schema=backup.schema, rows=backup.rows,
         tables=backup.tables, contents=backup.contents, damaged=list(backup.damaged), left_out=list(backup.left_out),
     )  # fmt: skip
     if backup.left_out:
@@ -83,10 +116,17 @@ def run_backup(args: argparse.Namespace) -> int:
 def run_restore(args: argparse.Namespace) -> int:
     from appliance.app.parts import make_places
 
+    from .backups.sources import open_source
+
     config: Config = args.load()
     passphrase = passphrase_of(args, config)
+    source = open_source(config, args.file)
+    if args.tenant or args.document or args.to:
+        from .backups.extracting import extract
+
+        return extract(args, source, passphrase)
     if args.verify:
-        manifest = verification.verify_backup(args.file, passphrase)
+        manifest = verification.verify_backup(source, passphrase)
         rows = sum(manifest["tables"].values())
         origin = f"made {manifest['made_at']} by version {manifest['version']}, schema {manifest['schema']}"
         summary = f"{args.file} is complete: {origin}, {rows} rows, {manifest['contents']['count']} contents"
@@ -98,7 +138,7 @@ def run_restore(args: argparse.Namespace) -> int:
             return config
         return load_config(restored_config, flags={"storage.data": str(config.data)})
 
-    request = restoring.RestoreRequest(args.file, passphrase, args.key, args.replace)
+    request = restoring.RestoreRequest(source, passphrase, args.key, args.replace)
     done = restoring.restore_backup(load, make_places, request)
     print_result(
         args, _describe(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],

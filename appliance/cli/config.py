@@ -5,6 +5,8 @@ from typing import Any
 
 from appliance.connectors.egress import Egress
 from appliance.core.config.example import example
+from appliance.core.config.sign_in import read_client_secret
+from appliance.tenants.directories import DirectoryClient
 from appliance.webapps.domains import build_domains
 
 from .output import add_json, opened_store, print_result
@@ -26,6 +28,10 @@ def run_config(args: argparse.Namespace) -> int:
         return 0
     config = args.load()
     build_domains(config, Egress())  # validates addresses and name servers
+    for provider in config.sign_in.providers:
+        read_client_secret(provider)
+    for directory in config.sign_in.directories:
+        DirectoryClient(directory, Egress())  # reads its password and CA
     address = f"{config.server.host}:{config.server.port}"
     sentence = f"valid: data in {config.data}, listening on {address}, base host {config.domains.base}"
     print_result(args, sentence, good=True, data=str(config.data), address=address, base=config.domains.base)

@@ -12,11 +12,12 @@ import httpx
 
 from appliance import migrations
 from appliance.backups import list_jobs, schedule
-from appliance.blobs import MARKER, AddressSigner, Download, installation_id, owner_of, probe
+from appliance.backups.rehearsal import findings as rehearsal_findings
+from appliance.backups.rehearsal import list_rehearsals
+from appliance.blobs import MARKER, AddressSigner, Download, owner_of, probe, read_installation
 from appliance.core import catalogues, clock
 from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
@@ -26,6 +27,17 @@ from appliance.tenants.grants import confirmations
 from appliance.webapps.certificates import list_host_certificates
 from appliance.webapps.domains import is_public_suffix, list_every_domain
 
+from .findings.master_key import master_key_findings
+from .findings.operation import (
+    connector_findings,
+    content_findings,
+    mail_findings,
+    permission_findings,
+    queue_findings,
+    syslog_findings,
+    tls_findings,
+)
+from .findings.sign_in import account_findings, directory_findings, provider_findings, proxy_findings
 from .output import add_json, inspected_store, print_rows
 
 EXPIRING_DAYS = 14
@@ -54,22 +66,36 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     """Run all checks and yield (ok | note | FAIL, sentence) for each finding."""
     yield from check_storage(config)
     yield from check_bucket(config)
+    yield from permission_findings(config)
     yield from _runtimes(config)
+    yield from connector_findings(config)
+    yield from mail_findings(config)
     yield from _exposure(config)
     yield from _scanner(config)
+    yield from provider_findings(config)
+    yield from directory_findings(config)
+    yield from proxy_findings(config)
     with inspected_store(config):
         is_known = migrations.newer() is None and not migrations.pending()
         backups = list_jobs() if is_known else []
+        rehearsed = list_rehearsals() if is_known else []
     yield from schedule.findings(config, backups)
+    yield from rehearsal_findings(config, rehearsed)
     yield from _translations(config)
     if not is_known:
         yield "note", "domains and certificates are not checked until the database has this release's schema"
         return
     yield from check_domains(config)
     with inspected_store(config):
+        yield from master_key_findings(config)
         yield from _clock()
         yield from certificate_findings(config)
         yield from authority_findings()
+        yield from account_findings(config)
+        yield from tls_findings(config)
+        yield from queue_findings()
+        yield from content_findings(config)
+        yield from syslog_findings(config)
 
 
 def check_storage(config: Config) -> Iterator[tuple[str, str]]:
@@ -81,6 +107,8 @@ def check_storage(config: Config) -> Iterator[tuple[str, str]]:
         if db.is_sqlite():
             result = db.rows("PRAGMA quick_check")[0][0]
             yield ("ok" if result == "ok" else "FAIL", f"SQLite's quick check reports {result}")
+    if config.master_key.source != "file":
+        return
     mode = (config.data / "key").stat().st_mode & 0o777
     yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; change it to 600"))
 
@@ -119,10 +147,9 @@ def _schema() -> Iterator[tuple[str, str]]:
 
 def _bucket_owner(config: Config) -> Iterator[tuple[str, str]]:
     """Check whether the bucket belongs to this installation, without marking it."""
-    key = config.data / "key"
-    if not key.exists():
+    if not (own := read_installation(config)):
         return
-    owner, own = owner_of(config.blobs), installation_id(Sealer(load_or_make_key(key)))
+    owner = owner_of(config.blobs)
     if owner is None:
         yield "note", f"the bucket has no owner yet; the next start marks it as that of this installation, {own}"
     elif owner == own:

@@ -1,4 +1,4 @@
-"""`gos key`: issue, list, rotate or revoke API keys."""
+"""`gos key`: issue, list, rename, rotate or revoke API keys."""
 
 import argparse
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.tenants import SCOPES, service
-from appliance.tenants.keys import keys
+from appliance.tenants.keys import KeyChanges, changes, keys, resource_limits
 
 from .output import add_json, opened_store, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
-    key = commands.add_parser("key", help="issue, list, rotate or revoke API keys")
+    key = commands.add_parser("key", help="issue, list, rename, rotate or revoke API keys")
     what = key.add_subparsers(dest="what", required=True)
     add = what.add_parser("add", help="issue a key; its text is printed once")
     add.add_argument("--name", required=True)
@@ -23,6 +23,12 @@ def add_commands(commands: Any) -> None:
     )
     add.add_argument("--days", type=int, default=365)
     add.add_argument("--allow", action="append", default=[], help="an address or network that may use the key; may be repeated")
+    add.add_argument("--daily", type=int, metavar="REQUESTS", help="how many requests the key may make on a day in UTC")
+    for plural, kind in resource_limits.KINDS.items():
+        add.add_argument(
+            f"--{kind}", action="append", default=[], metavar="NAME", dest=plural,
+            help=f"limit the key to this {kind}, and to others named so; it reaches no process, collection or integration else",
+        )
     add.add_argument("--quiet", action="store_true", help="print only the key")
     listing = what.add_parser("list", help="list the keys, without their texts")
     rotate = what.add_parser("rotate", help="issue a new key with the same grants")
@@ -33,7 +39,14 @@ def add_commands(commands: Any) -> None:
     revoke.add_argument("id")
     agent = what.add_parser("make-agent", help="turn a key into an agent key; this cannot be undone")
     agent.add_argument("id")
-    for parser, run in ((agent, run_make_agent), (add, run_add), (listing, run_list), (rotate, run_rotate), (revoke, run_revoke)):
+    rename = what.add_parser("rename", help="give a key another name")
+    rename.add_argument("id")
+    rename.add_argument("name")
+    runs = (
+        (agent, run_make_agent), (add, run_add), (listing, run_list), (rename, run_rename), (rotate, run_rotate),
+        (revoke, run_revoke),
+    )  # fmt: skip
+    for parser, run in runs:
         parser.add_argument("--tenant", required=True)
         add_json(parser)
         parser.set_defaults(run=run)
@@ -53,11 +66,16 @@ def run_add(args: argparse.Namespace) -> int:
         spec = keys.KeySpec(
             name=args.name, scopes=args.scope or list(SCOPES), environment=args.environment, expires_in_days=args.days,
             rate_requests=config.limits.rate_requests, rate_window_s=config.limits.rate_window_s, allowed_ips=args.allow,
-            kind=args.kind,
+            kind=args.kind, limits=_limits(args), daily_requests=args.daily,
         )  # fmt: skip
         row, text = keys.issue_key(service.system_scope(args.tenant), sealer, spec)
     _print_key(args, row, text)
     return 0
+
+
+def _limits(args: argparse.Namespace) -> dict[str, list[str]] | None:
+    limits = {plural: getattr(args, plural) for plural in resource_limits.KINDS}
+    return limits if any(limits.values()) else None
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -86,6 +104,13 @@ def run_revoke(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         row = keys.revoke_key(service.system_scope(args.tenant), args.id)
     print_result(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
+    return 0
+
+
+def run_rename(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        row = changes.change_key(service.system_scope(args.tenant), args.id, KeyChanges(name=args.name))
+    print_result(args, f"key {row.id} is named {row.name}", id=row.id, name=row.name)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance import migrations
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.crypto import Sealer, has_keys
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 
@@ -23,6 +23,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def print_result(args: argparse.Namespace, sentence: str, **members: Any) -> None:
     """Print what was done: a sentence, or with --json an object of `members`."""
     print(json.dumps(members, ensure_ascii=False, indent=2) if args.json else sentence)
+
+
+def confirm(question: str, expected: str) -> bool:
+    """Whether the person at the terminal answers the question with what is expected."""
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == expected
 
 
 def print_error(error: ApplianceError) -> None:
@@ -73,7 +79,9 @@ def read_store(config: Config) -> Iterator[Sealer]:
     schema."""
     with inspected_store(config):
         migrations.refuse_other()
-        yield Sealer(load_or_make_key(config.data / "key"))
+        from appliance.master_key import read_sealer
+
+        yield read_sealer(config)
 
 
 @contextmanager
@@ -91,5 +99,5 @@ def inspected_store(config: Config) -> Iterator[None]:
 
 
 def _refuse_empty(config: Config) -> None:
-    if not (config.data / "key").exists():
+    if not (config.data.is_dir() and has_keys(config)):
         raise ConfigInvalid(f"{config.data} has no appliance data; set the folder with --data, or start with `gos init`")

@@ -1,17 +1,23 @@
-"""`gos user`: add users and set passwords."""
+"""`gos user`: accounts of people; `gos scim`: tokens of identity providers that add and remove them."""
 
 import argparse
 import secrets
 import sys
 from typing import Any
 
-from appliance.tenants import ROLES, people, service
+from appliance.core import clock
+from appliance.core.config import Config
+from appliance.core.config.sign_in import IdentityProvider
+from appliance.core.errors import ConfigInvalid, NotFound
+from appliance.core.sentences import Sentence
+from appliance.tenants import ROLES, accounts, people, service
+from appliance.tenants.second_factors import factors
 
-from .output import add_json, opened_store, print_result
+from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
-    user = commands.add_parser("user", help="add a user, or set a password")
+    user = commands.add_parser("user", help="add, list, disable, enable or delete users, set a password, or reset second factors")
     what = user.add_subparsers(dest="what", required=True)
     add = what.add_parser("add", help="add a user; the password is generated and printed, or read with --password-stdin")
     add.add_argument("login")
@@ -20,10 +26,26 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--password-stdin", action="store_true")
     add_json(add)
     add.set_defaults(run=run_add)
-    password = what.add_parser("password", help="set a password from standard input; the user's sessions end")
-    password.add_argument("login")
-    add_json(password)
-    password.set_defaults(run=run_password)
+    listing = what.add_parser("list", help="list the users with their state and tenants")
+    add_json(listing)
+    listing.set_defaults(run=run_list)
+    for name, help_text, run in (
+        ("password", "set a password from standard input; the user's sessions end", run_password),
+        ("disable", "end a user's sessions; nothing of the account works, API keys included, until it is enabled", run_disable),
+        ("enable", "let a disabled user sign in again; their API keys work again", run_enable),
+        ("reset-factors", "remove a user's passkeys, apps and recovery codes, and end their sessions", run_reset_factors),
+        ("delete", "delete a user; their API keys end, and what they did keeps their name", run_delete),
+    ):
+        one = what.add_parser(name, help=help_text)
+        one.add_argument("login")
+        if run in (run_disable, run_delete):
+            last = "even if they are the last owner of a tenant"
+            one.add_argument(accounts.LEAVE_FLAG, dest="leave", action="store_true", help=last)
+        if run is run_delete:
+            one.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        add_json(one)
+        one.set_defaults(run=run)
+    _add_scim(commands)
 
 
 def run_add(args: argparse.Namespace) -> int:
@@ -39,8 +61,127 @@ def run_add(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_list(args: argparse.Namespace) -> int:
+    with read_store(args.load()):
+        rows = accounts.list_accounts()
+    if args.json:
+        print_rows(args, [
+            {
+                "id": row.user_id, "login": row.login, "state": row.state, "created_at": clock.rfc3339(row.created_at),
+                "disabled_at": clock.optional_rfc3339(row.disabled_at),
+                "tenants": [{"id": tenant, "role": role} for tenant, role in row.roles],
+            }
+            for row in rows
+        ])  # fmt: skip
+    else:
+        print_rows(args, [
+            {"login": row.login, "state": row.state, "tenants": ", ".join(f"{tenant} ({role})" for tenant, role in row.roles)}
+            for row in rows
+        ])  # fmt: skip
+    return 0
+
+
 def run_password(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
         people.set_password(args.login, sys.stdin.read().strip())
     print_result(args, f"password of {args.login} set", login=args.login)
     return 0
+
+
+def run_disable(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        accounts.disable_account(args.login, may_leave_ownerless=args.leave)
+    print_result(args, f"user {args.login} is disabled; `gos user enable` undoes it", login=args.login, state="disabled")
+    return 0
+
+
+def run_enable(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        accounts.enable_account(args.login)
+    print_result(args, f"user {args.login} is enabled", login=args.login, state="active")
+    return 0
+
+
+def run_reset_factors(args: argparse.Namespace) -> int:
+    with opened_store(args.load()):
+        count = factors.reset_factors(args.login)
+    result = f"{count} second factors of {args.login} removed; their sessions have ended"
+    print_result(args, result, login=args.login, removed=count)
+    return 0
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    if not args.yes and not confirm(f"Delete the user {args.login} for good? Type the login: ", args.login):
+        print("gos: nothing was deleted; type the login, or use --yes", file=sys.stderr)
+        return 1
+    with opened_store(args.load()):
+        accounts.delete_account(args.login, may_leave_ownerless=args.leave)
+    print_result(args, f"user {args.login} deleted", deleted=args.login)
+    return 0
+
+
+def _add_scim(commands: Any) -> None:
+    scim = commands.add_parser("scim", help="tokens of identity providers that add and remove people themselves")
+    what = scim.add_subparsers(dest="what", required=True)
+    token = what.add_parser("token", help="create a token of a provider; it is printed now and never again")
+    token.add_argument("provider", help="an id of sign_in.providers")
+    token.add_argument("--quiet", action="store_true", help="print only the token")
+    add_json(token)
+    token.set_defaults(run=run_scim_token)
+    listing = what.add_parser("list", help="list the tokens with their last use")
+    add_json(listing)
+    listing.set_defaults(run=run_scim_list)
+    revoke = what.add_parser("revoke", help="end a token at once")
+    revoke.add_argument("id")
+    add_json(revoke)
+    revoke.set_defaults(run=run_scim_revoke)
+
+
+def run_scim_token(args: argparse.Namespace) -> int:
+    from appliance.tenants.provisioning import create_token
+
+    config = args.load()
+    provider = _find_provider(config, args.provider)
+    if provider is None:
+        raise NotFound(Sentence("there is no identity provider %(provider_id)s", provider_id=repr(args.provider[:40])))
+    if not provider.scim:
+        raise ConfigInvalid(Sentence(
+            "the provider %(provider)s has no `scim: true` in sign_in.providers; set it, and restart the appliance",
+            provider=provider.id,
+        ))
+    with opened_store(config) as sealer:
+        token, text = create_token(sealer, provider)
+    if args.quiet:
+        print(text)
+    else:
+        print_rows(args, [{"id": token.id, "url": f"{config.base_url}/scim/v2", "token": text}])
+    return 0
+
+
+def run_scim_list(args: argparse.Namespace) -> int:
+    from appliance.tenants.provisioning import list_tokens
+
+    with read_store(args.load()):
+        rows = list_tokens()
+    print_rows(args, [
+        {
+            "id": row.id, "provider": row.provider, "ends": f"…{row.last4}", "created_at": clock.rfc3339(row.created_at),
+            "last_used_at": clock.optional_rfc3339(row.last_used_at), "revoked_at": clock.optional_rfc3339(row.revoked_at),
+        }
+        for row in rows
+    ])  # fmt: skip
+    return 0
+
+
+def run_scim_revoke(args: argparse.Namespace) -> int:
+    from appliance.tenants.provisioning import revoke_token
+
+    config = args.load()
+    with opened_store(config):
+        row = revoke_token(args.id, lambda provider_id: _find_provider(config, provider_id))
+    print_result(args, f"SCIM token {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
+    return 0
+
+
+def _find_provider(config: Config, provider_id: str) -> IdentityProvider | None:
+    return next((each for each in config.sign_in.providers if each.id == provider_id), None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer
+from appliance.core.crypto import Sealer, has_keys
 from appliance.core.database import db
 from appliance.solutions import starter_input
 from appliance.tenants import SCOPES, people, service
@@ -52,7 +52,7 @@ def _configured(args: argparse.Namespace) -> Config:
     """The configuration; a new data folder without one gets a config.yaml for evaluation."""
     config: Config = args.load()
     own = config.data / "config.yaml"
-    if (config.data / "key").exists() or args.config is not None or own.exists():
+    if (config.data.is_dir() and has_keys(config)) or args.config is not None or own.exists():
         return config
     config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = own.with_name("config.yaml.new")

@@ -9,20 +9,25 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants import service
+from appliance.quotas import expiry
+from appliance.tenants import quota_settings, service
 from appliance.tenants.grants import SecretDestination, place_of_hosts, secret_bindings
 
 from .backup import add_passphrase
-from .output import add_json, opened_store, print_result, print_rows, read_store
+from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
+from .tenants.quotas import add_quota_commands
 
 
 def add_commands(commands: Any) -> None:
-    tenant = commands.add_parser("tenant", help="add, list, delete, export, import or reset tenants")
+    tenant = commands.add_parser("tenant", help="add, list, delete, export, import or reset tenants, and set their quotas")
     what = tenant.add_subparsers(dest="what", required=True)
-    add = what.add_parser("add", help="add a tenant")
+    add = what.add_parser("add", aliases=["create"], help="add a tenant")
     add.add_argument("id")
     add.add_argument("--name")
+    add.add_argument("--sandbox", action="store_true", help="with small quotas; it expires, and is deleted some time later")
+    add.add_argument("--days", type=int, metavar="N", help="days until a sandbox expires (default: sandbox_tenants.days)")
     add_json(add)
     add.set_defaults(run=run_add)
     listing = what.add_parser("list", help="list the tenants")
@@ -34,6 +39,7 @@ def add_commands(commands: Any) -> None:
     delete.add_argument("--force", action="store_true", help="even if documents are retained or under a legal hold")
     add_json(delete)
     delete.set_defaults(run=run_delete)
+    add_quota_commands(what)
     _add_transfer(what)
     secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
     parts = secret.add_subparsers(dest="what", required=True)
@@ -92,32 +98,44 @@ def _transfer(name: str) -> Callable[[argparse.Namespace], int]:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    with opened_store(args.load(), create=True):
-        row = service.create_tenant(args.id, args.name or args.id)
-    print_result(args, f"tenant {row.id} added; next: gos key add --tenant {row.id} --name first", id=row.id, name=row.name)
+    config = args.load()
+    if args.days is not None and not args.sandbox:
+        raise ValidationFailed("--days is for tenants that expire; add --sandbox", pointer="/days")
+    days = quota_settings.check_days(config.sandbox_tenants.days if args.days is None else args.days) if args.sandbox else None
+    expires_at = None if days is None else clock.now_ms() + days * quota_settings.DAY
+    with opened_store(config, create=True):
+        row = service.create_tenant(
+            args.id, args.name or args.id, kind="standard" if expires_at is None else "sandbox", expires_at=expires_at
+        )
+    expiry_text = "" if expires_at is None else f" as a sandbox that expires at {clock.rfc3339(expires_at)}"
+    print_result(
+        args, f"tenant {row.id} added{expiry_text}; next: gos key add --tenant {row.id} --name first",
+        id=row.id, name=row.name, kind=row.kind, expires_at=clock.optional_rfc3339(expires_at),
+    )  # fmt: skip
     return 0
 
 
 def run_list(args: argparse.Namespace) -> int:
     with read_store(args.load()):
-        rows = service.list_tenants()
-    print_rows(args, [{"id": r.id, "name": r.name, "kind": r.kind, "created_at": clock.rfc3339(r.created_at)} for r in rows])
+        rows = [(row, expiry.find_expiry(row.id)) for row in service.list_tenants()]
+    print_rows(args, [
+        {
+            "id": row.id, "name": row.name, "kind": row.kind, "created_at": clock.rfc3339(row.created_at),
+            "expires_at": clock.optional_rfc3339(expires_at),
+        }
+        for row, expires_at in rows
+    ])  # fmt: skip
     return 0
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    if not args.yes and not _confirm(f"Delete tenant {args.id} with all its data? Type its id: ", args.id):
+    if not args.yes and not confirm(f"Delete tenant {args.id} with all its data? Type its id: ", args.id):
         print("gos: nothing was deleted; type the tenant's id, or use --yes", file=sys.stderr)
         return 1
     with opened_store(args.load()):
         service.delete_tenant(args.id, force=args.force)
     print_result(args, f"tenant {args.id} deleted", deleted=args.id)
     return 0
-
-
-def _confirm(question: str, expected: str) -> bool:
-    print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() == expected
 
 
 def run_set(args: argparse.Namespace) -> int:

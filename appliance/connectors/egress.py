@@ -30,6 +30,7 @@ from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
 
 _MAX_REDIRECTS = 10
+CLOSED = "none"  # an entry of `egress.allow` that overrides all others
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # Marks every request that may reach a private network, so that endpoints open only to this machine can refuse integrations.
 MARK = "Gos-Egress"
@@ -54,17 +55,21 @@ def system_resolver(host: str, port: int) -> list[str]:
 class Egress:
     """The egress rules of one appliance, and connections within them.
 
-    `ca_file` names a PEM file of certificate authorities trusted in addition to the public ones.
+    `ca_file` names a PEM file of certificate authorities trusted in addition to the public ones.  `closed` reaches nothing.
     """
 
     rules: tuple[AllowRule, ...] = ()
     resolver: Resolver = system_resolver
     max_answer_bytes: int = 10 * 1024 * 1024
     ca_file: str = ""
+    closed: bool = False
 
     @classmethod
     def of(cls, allow: Iterable[str], ca_file: str = "") -> "Egress":
         """Parse the operator's `egress.allow`; ConfigInvalid names an entry or file that cannot be read."""
+        allow = list(allow)
+        if CLOSED in allow:
+            return cls(ca_file=ca_file, closed=True)
         try:
             egress = cls(rules=parse_allow(allow), ca_file=ca_file)
         except ValueError as error:
@@ -91,6 +96,10 @@ class Egress:
 
         AddressNotAllowed when none may, TransientError when the name does not resolve in time.
         """
+        if self.closed:
+            raise AddressNotAllowed(Sentence(
+                "The address %(host)s:%(port)s is not reachable from here: egress.allow is none.", host=host, port=port
+            ))
         literal = parse_address(host)
         texts = [str(literal)] if literal is not None else self._resolve(host, port, timeout)
         allowed = [text for text in texts if self._is_allowed(host, text, port)]

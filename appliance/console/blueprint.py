@@ -21,28 +21,46 @@ from .pages.processes import dry_runs, editor, processes, versions
 from .pages.settings import (
     about,
     account,
+    account_factors,
     appliance,
     appliance_tenants,
     backups,
     invitations,
     keys,
     members,
+    personal_data,
+    quotas,
     tenant_export,
     tenant_reset,
     tenant_secrets,
     tenant_settings,
 )
-from .pages.start import home, sign_in, visiting
+from .pages.start import (
+    confirmation,
+    home,
+    new_factors,
+    password_reset,
+    provider_sign_in,
+    proxy_sign_in,
+    second_factor,
+    sign_in,
+    visiting,
+)
 from .pages.webapps import certificates, deploying, domains, traffic, webapps
+from .provider_logout import receive_logout
 
 __all__ = ["BASE_PAGES", "PAGES", "register"]  # the pages are complete as soon as this module is imported
 AREAS = (
-    about, account, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates, confirmations,
-    connecting,
+    about, account, account_factors, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates,
+    confirmations,
+    confirmation, connecting,
     datapool, deploying, document_files, document_list, documents, domains, dry_runs, editor, entities, executions, failures,
     home, importing, integration_calls, integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs,
-    members, monitor, policies, policy_decisions, processes, replay, retention, retry_plan, schemas, shares, sign_in, skills,
-    step_runs, tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, integration_actions, versions, visiting,
+    members, monitor, new_factors, password_reset, personal_data,
+    policies, policy_decisions, processes, provider_sign_in, proxy_sign_in, quotas, replay, retention, retry_plan,
+    schemas, shares,
+    second_factor, sign_in, skills, step_runs,
+    tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, integration_actions, versions, visiting,
     webapps,
 )  # fmt: skip
 
@@ -63,4 +81,5 @@ def register(quart: Quart, services: Services) -> None:
         blueprint.add_url_rule(path, f"tenant {path}", view(partial(edge.handle_tenant, routes)), methods=["GET", "POST"])
     for path, base_routes in on_base.items():
         blueprint.add_url_rule(path, f"base {path}", view(partial(edge.handle_base, base_routes)), methods=["GET", "POST"])
+    blueprint.add_url_rule("/oidc/<provider>/logout", "provider_logout", view(partial(receive_logout, services)), methods=["POST"])
     quart.register_blueprint(blueprint)

@@ -110,6 +110,10 @@ class AddressNotAllowed(ApplianceError):
     code, status = "address_not_allowed", 403
 
 
+class KeyLimited(ApplianceError):
+    code, status = "key_limited", 403
+
+
 class BudgetExceeded(ApplianceError):
     code, status = "budget_exceeded", 403
 

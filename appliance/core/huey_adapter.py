@@ -16,11 +16,13 @@ answers ("none" means that none was open), and the test that fails without it.
 """
 
 import json
+import logging
 import threading
 from typing import Any
 
 from .database import db
 from .database.notices import notices
+from .errors import StorageFull
 from .imports import import_without
 
 import_without("huey", "psycopg", "redis")  # for storages that are not used here
@@ -31,6 +33,9 @@ from huey.registry import Message  # noqa: E402
 from huey.serializer import Serializer  # noqa: E402
 from huey.storage import BlackHoleStorage  # noqa: E402
 
+log = logging.getLogger(__name__)
+
+FULL_DISK_PAUSE = 1.0  # seconds
 ENQUEUED = "task"  # the topic of notices
 _FIRST = "SELECT id FROM task WHERE queue = ? ORDER BY priority DESC, id LIMIT 1"
 
@@ -87,7 +92,19 @@ class DatabaseStorage(BlackHoleStorage):  # type: ignore[misc]
         return self._idle
 
     def dequeue(self) -> bytes | None:
-        """Take the first message; without one, wait for `wake` and look again."""
+        """Take the first message; without one, wait for `wake` and look again.
+
+        On a full disk, none can be taken: None after a pause. Huey would log each attempt of each worker with a traceback.
+        """
+        try:
+            return self._take_or_wait()
+        except StorageFull as error:
+            db.log_failure(log, error, "no message of the queue could be taken")
+            with self._arrived:
+                self._arrived.wait(FULL_DISK_PAUSE)
+            return None
+
+    def _take_or_wait(self) -> bytes | None:
         data = self._take()
         if data is None:
             with self._arrived:

@@ -38,12 +38,20 @@ TRANSFER = PoolSize("transfer", 2)
 """Exports and imports of whole tenants."""
 BACKUP = PoolSize("backup", 1)
 """The backup of the whole appliance, of which one is made at a time."""
+REHEARSAL = PoolSize("rehearsal", 1)
+"""The rehearsal of a restore, which waits for its own process."""
 WEBHOOK = PoolSize("webhook", 32)
 """Deliveries of webhooks."""
 SMOKE = PoolSize("smoke", 4)
 """Checks of a WebApp's version before it is published."""
 RESOLVER = PoolSize("resolver", 16)
 """Look-ups of host names, which the system's resolver may hold for long."""
+IDENTITY = PoolSize("identity", 8)
+"""Requests to the identity providers of the console, while people sign in."""
+DIRECTORY = PoolSize("directory", 8)
+"""Password checks that wait for a directory."""
+MAIL = PoolSize("mail", 2)
+"""Mail of the appliance itself."""
 PASSWORD_KNOWN = PoolSize("password-known", 1)
 """Password checks of browsers that have signed in before."""
 PASSWORD = PoolSize("password", 1)

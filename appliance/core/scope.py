@@ -1,9 +1,9 @@
 """Tenant scopes: the actor and tenant of an operation, and the only way to query rows of a tenant."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from peewee import ModelDelete, ModelInsert, ModelUpdate
 
@@ -15,6 +15,8 @@ from .database.row_select import RowSelect
 from .errors import NotFound, ScopeMissing
 
 M = TypeVar("M", bound=TenantModel)
+ResourceNames: TypeAlias = Mapping[str, frozenset[str]]
+"""By kind of resource, such as `process`, the names of those that an actor may reach."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class TenantScope:
 
     `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the permissions of docs/contract.md § 4.
     `request_id` appears in logs; `trace` is the parent span, as a `traceparent`.  `has_agent_key`: the actor is a key that
-    belongs to an agent.
+    belongs to an agent.  `limits`: the only resources that a limited key may reach; None does not limit.
     """
 
     tenant_id: str
@@ -32,6 +34,7 @@ class TenantScope:
     request_id: str = ""
     trace: str = field(default="", compare=False)
     has_agent_key: bool = field(default=False, compare=False)
+    limits: ResourceNames | None = field(default=None, compare=False)
 
     def require(self, name: str) -> None:
         """Raise ScopeMissing unless the actor has the scope `name`."""
@@ -40,6 +43,19 @@ class TenantScope:
                 Sentence("this needs the scope %(name)s; use a key that has it, or ask an owner to issue one", name=name),
                 extra={"scope": name},
             )
+
+    def can_reach(self, kind: str, name: str) -> bool:
+        """Whether the limits of the actor's key, if it has any, include the resource."""
+        return self.limits is None or name in self.limits.get(kind, ())
+
+    def check_reach(self, kind: str, name: str) -> None:
+        """NotFound, as for an unknown name, if the actor is limited to other resources."""
+        if not self.can_reach(kind, name):
+            raise NotFound(Sentence("there is no %(label)s %(wanted)s here", label=kind, wanted=repr(str(name)[:80])))
+
+    def narrow(self, query: Any, kind: str, column: Any) -> Any:
+        """The query without rows of resources that the limits exclude; `column` has the names of those of this kind."""
+        return query if self.limits is None else query.where(column.in_(sorted(self.limits.get(kind, ()))))
 
     def with_actor(self, actor: str) -> "TenantScope":
         """A scope with the same tenant and permissions for another actor."""

@@ -1,9 +1,10 @@
-"""Redirect targets after sign-in: only paths of the same host that all browsers and proxies resolve in the same way."""
+"""Where a sign-in leads: to a provider, and then to a path of the same host that all browsers and proxies resolve alike."""
 
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 MAX_TARGET_LENGTH = 2000
 _MAX_DECODINGS = 4
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def is_own_path(target: str) -> bool:
@@ -23,3 +24,19 @@ def is_own_path(target: str) -> bool:
         if path == (path := unquote(path)):
             return True
     return False
+
+
+def is_issuer(text: str) -> bool:
+    """Whether this can be the address of an OpenID Connect provider: https (or loopback), without query and fragment."""
+    try:
+        parts = urlsplit(text)
+        plain = not (parts.query or parts.fragment or parts.username or "?" in text or "#" in text or " " in text)
+        return plain and bool(parts.hostname) and (parts.scheme == "https" or is_loopback(text))
+    except ValueError:
+        return False
+
+
+def is_loopback(url: str) -> bool:
+    """Whether this is plain http to the local machine, which is allowed because it cannot have a certificate."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in _LOOPBACK

@@ -11,6 +11,7 @@ from .definition import RESERVED_FIELDS as RESERVED_FIELDS
 from .definition import UNSUPPORTED_TYPES as UNSUPPORTED_TYPES
 from .definition import from_stored as from_stored
 from .definition import parse_collection as parse_collection
+from .entity_quota import count_entities as count_entities
 from .field_suggestions import suggest_fields as suggest_fields
 from .field_types import FIELD_TYPES as FIELD_TYPES
 from .field_types import MAX_SCALE as MAX_SCALE
@@ -24,3 +25,4 @@ from .importing.records import FileImport as FileImport
 from .importing.records import delete_expired_imports as delete_expired_imports
 from .service import MAX_COLLECTIONS as MAX_COLLECTIONS
 from .storage import StorageUsage as StorageUsage
+from .storage import measure_tenant as measure_tenant

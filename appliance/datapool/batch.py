@@ -11,7 +11,7 @@ from appliance.core.events import hub
 from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.datapool import entities, history
+from appliance.datapool import entities, entity_quota, history
 from appliance.datapool.compiled import CompiledCollection, is_valid_value, load
 from appliance.datapool.definition import Findings
 from appliance.datapool.entities import ChangeResult, ConstraintBroken
@@ -173,7 +173,13 @@ def parse_key(names: Any, operation: Operation, findings: Findings) -> tuple[str
 def check_quota(scope: TenantScope, operations: Sequence[Operation]) -> None:
     """Before a write: raise StorageFull when the tenant has used up its quota.  Deleting is always possible."""
     if any(operation.op != "delete" for operation in operations):
-        quota.refuse_full(scope)
+        check_room(scope)
+
+
+def check_room(scope: TenantScope) -> None:
+    """Before a write that adds something: raise StorageFull when the tenant has used up its storage."""
+    quota.refuse_full(scope)
+    entity_quota.prepare(scope)
 
 
 def apply(operation: Operation) -> ChangeResult:

@@ -219,6 +219,7 @@ _cache: Cache[tuple[str, str], CompiledCollection] = Cache(5_000)
 
 def load(scope: TenantScope, name: str) -> CompiledCollection:
     """The current version of the tenant's collection `name`; NotFound."""
+    scope.check_reach("collection", name)
     return load_for_tenant(scope.tenant_id, name)
 
 

@@ -12,6 +12,7 @@ from appliance.core.errors import InvalidRequest
 from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.datapool import entity_quota
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.entities import ChangeResult
 from appliance.monitor import delete_older_by_number
@@ -21,6 +22,7 @@ _ORDER = "-number"
 CHUNK_ROWS = 1_000
 # A new entity is stored twice, in its table and in the history; a deleted one remains in the history only.
 _COPIES = {"created": 2, "deleted": 0}
+_GROWTH = {"created": 1, "deleted": -1}
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Change:
 
 
 def record_changes(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
-    """Record the changes, inside the write, and add their size to the tenant's usage."""
+    """Record the changes, inside the write, and add their size to the tenant's usage.  StorageFull beyond its quota of entities."""
     now, size = clock.now_ms(), 0
     changed = [result for result in results if result.event != "unchanged"]
     sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
@@ -52,6 +54,7 @@ def record_changes(scope: TenantScope, results: Sequence[ChangeResult]) -> None:
             )  # fmt: skip
         db.insert_followed("entity_change", sql + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part)), tuple(values))
     quota.add_rows(scope, size)
+    entity_quota.admit(scope, sum(_GROWTH.get(result.event, 0) for result in changed))
 
 
 def _parse_rows(rows: Sequence[Any]) -> list[Change]:

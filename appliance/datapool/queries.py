@@ -1,7 +1,7 @@
 """Queries entities: filter, search, sort, pagination, selected fields and expanded relations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from appliance import conditions
@@ -102,6 +102,38 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
+class LimitedReader:
+    """The reader of a key that is limited to some collections: it follows no relation to another collection."""
+
+    scope: TenantScope
+
+    def values(self) -> Mapping[str, Any]:
+        return placeholders(self.scope)
+
+    def fields(self, collection: CompiledCollection) -> Mapping[str, Field]:
+        return {name: self._restrict_relation(collection, name, entry) for name, entry in collection.condition_fields.items()}
+
+    def _restrict_relation(self, collection: CompiledCollection, name: str, condition_field: Field) -> Field:
+        if condition_field.inside is None:
+            return condition_field
+        target = str(collection.fields[name].definition.options["collection"])
+        if not self.scope.can_reach("collection", target):
+            return replace(condition_field, inside=None)
+        return replace(condition_field, inside=lambda: self.fields(load_for_tenant(collection.tenant_id, target)))
+
+    def narrow(self, collection: CompiledCollection, condition: Condition) -> Condition:
+        return condition
+
+    def viewable(self, collection: CompiledCollection) -> Condition:
+        return AllOf(()) if self.scope.can_reach("collection", collection.name) else AnyOf(())
+
+
+def limited_reader(scope: TenantScope) -> LimitedReader | None:
+    """The reader that keeps to the limits of the scope's key; None if it has none."""
+    return None if scope.limits is None else LimitedReader(scope)
+
+
+@dataclass(frozen=True)
 class SortKey:
     """One column of the sort order; nulls sort before every value, on every database.
 
@@ -140,7 +172,8 @@ class SortKey:
 def find_page(
     scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None
 ) -> Page[dict[str, Any]]:
-    """One page of entities, restricted to those the reader may list."""
+    """One page of entities, restricted to those the reader may list, or to what the limits of the scope's key include."""
+    reader = reader or limited_reader(scope)
     where = conditions.compile_condition(build_condition(scope, collection, query, reader), collection.query_columns)
     keys = _build_sort_keys(collection, query.sort)
     total = _count_rows(collection, where) if query.count else None
@@ -177,6 +210,7 @@ def placeholders(scope: TenantScope) -> dict[str, Any]:
 
 
 def build_condition(scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None) -> Condition:
+    reader = reader or limited_reader(scope)
     fields = reader.fields(collection) if reader else collection.condition_fields
     values = reader.values() if reader else placeholders(scope)
     filter_condition = conditions.bind(conditions.parse(query.filter, fields, pointer="/filter"), values, fields)

@@ -27,6 +27,7 @@ from appliance.datapool.importing.reading import ImportOptions, ImportReport
 from appliance.datapool.limits import configure, in_force
 from appliance.datapool.models import Collection
 from appliance.datapool.queries import Query, parse_query
+from appliance.monitor import audit
 
 __all__ = [
     "Change", "ChangeResult", "EntitiesChanged", "ImportOptions", "ImportReport", "Query", "configure",
@@ -38,8 +39,9 @@ MAX_COLLECTIONS = 500
 
 def list_collections(scope: TenantScope, request: PageRequest) -> Page[dict[str, Any]]:
     """The collections of the tenant, sorted by name by default."""
+    query = scope.narrow(scope.select(Collection), "collection", Collection.name)
     fields = {"name": Collection.name, "created_at": Collection.created_at, "updated_at": Collection.updated_at}
-    return paginate(scope.select(Collection), request, fields, default="name", tie="name").map(_to_view)
+    return paginate(query, request, fields, default="name", tie="name").map(_to_view)
 
 
 def get_collection(scope: TenantScope, name: str) -> dict[str, Any]:
@@ -82,6 +84,7 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
             updated_at=now,
         )
         _check_access(load(scope, definition.name))
+        audit.record(scope, "collection.create", definition.name, definition.document())
     return get_collection(scope, definition.name)
 
 
@@ -175,6 +178,8 @@ def _change_collection(scope: TenantScope, plan: Plan, *, allow_loss: bool) -> d
                 updated_at=clock.now_ms(),
             ).where(Collection.name == row.name).execute()
             _check_access_of_related(load(scope, row.name))
+            changed = audit.compare(current.definition.document(), from_stored(stored).document())
+            audit.record(scope, "collection.change", row.name, {"version": row.version + 1, **changed})
     return get_collection(scope, row.name) | {"steps": [step.document() for step in steps]}
 
 
@@ -207,6 +212,7 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
         tables.drop_table(collection.table_name)
         history.delete_history(collection)
         scope.delete(Collection).where(Collection.name == name).execute()
+        audit.record(scope, "collection.delete", name)
 
 
 def drop_tenant_tables(scope: TenantScope) -> None:
@@ -227,7 +233,7 @@ def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: Qu
     with db.snapshot():
         compiled = load(scope, collection)
         entity = compiled.to_view(entities.get_row(compiled, entity_id))
-        return queries.to_views(compiled, [entity], query)[0] if query else entity
+        return queries.to_views(compiled, [entity], query, queries.limited_reader(scope))[0] if query else entity
 
 
 def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict[str, Any]]:
@@ -249,8 +255,7 @@ def count_entities(scope: TenantScope, collection: str, query: Query, limit: int
 
 def get_title_field(scope: TenantScope, collection: str) -> str | None:
     """The name of the field that serves as the title of an entity of the collection, if any."""
-    field = titles.find_title_field(load(scope, collection).definition)
-    return field.name if field else None
+    return field.name if (field := titles.find_title_field(load(scope, collection).definition)) else None
 
 
 def find_titles(scope: TenantScope, collection: str, entity_ids: Iterable[str]) -> dict[str, str]:

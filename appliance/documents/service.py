@@ -20,6 +20,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.monitor import audit
 
 from . import browsing, folders
 from .browsing import FolderPage, Order
@@ -201,6 +202,9 @@ class Documents:
             if (tags is None or tags == current.tags) and all(getattr(row, each) == value for each, value in values.items()):
                 return current
             _change(scope, row, values)
+            before = {name: getattr(row, name) for name in values} | {"tags": list(current.tags)}
+            after = values | {"tags": list(current.tags if tags is None else tags)}
+            _record(scope, "document.change", document_id, audit.compare(before, after))
             if values.get("media_type", row.media_type) != row.media_type:
                 self._retype_revision(scope, row, values["media_type"])
             if tags is not None:
@@ -245,6 +249,7 @@ class Documents:
             check_none_retained(scope, [row.id for row, _ in moves], "moved")
             for document in to_documents(scope, folders.apply_move(scope, moves)):
                 hub.publish(DocumentChanged(scope, "updated", document))
+            _record(scope, "folder.move", source, {"to": target, "documents": len(moves)})
             return len(moves)
 
         return db.write(move)
@@ -265,6 +270,8 @@ class Documents:
             texts.forget_unused(scope, contents)
             preview_rows.forget_unused(scope, contents)
             key_checks.forget_unused(scope, contents)
+            fields = {"name": document.name, "folder": document.folder, "revisions": document.revision, "sha256": document.sha256}
+            _record(scope, "document.delete", document_id, fields)
             hub.publish(DocumentChanged(scope, "deleted", document))
 
         db.write(delete)
@@ -356,6 +363,12 @@ def _change(scope: TenantScope, row: DocumentRow, changes: Mapping[str, Any]) ->
 def _one(scope: TenantScope, document_id: str) -> tuple[str, tuple[Any, ...]]:
     """The condition for one document, in SQL, and its parameters."""
     return "tenant_id = ? AND id = ?", (scope.tenant_id, document_id)
+
+
+def _record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, Any]) -> None:
+    """Inside a write: audit a change, unless a step made it, because its journal says so."""
+    if not scope.actor.startswith("execution:"):
+        audit.record(scope, action, subject, fields)
 
 
 def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ from .kill_switches import KINDS as KINDS
 from .kill_switches import KillSwitch as KillSwitch
 from .kill_switches import Kind as Kind
 from .kill_switches import switch_off as switch_off
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .subjects import Credential as Credential
 from .subjects import SkillUsed as SkillUsed
 from .subjects import Subject as Subject

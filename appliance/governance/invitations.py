@@ -19,6 +19,7 @@ from appliance.governance.executor.requests import ActionRequest
 from appliance.tenants import SEND_SECONDS, Invitation, InvitationSpec, invitations, people, preferences
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import parse_email
+from appliance.tenants.single_sign_on import require_local_accounts
 
 log = logging.getLogger(__name__)
 PATH = "/invitation"
@@ -42,7 +43,7 @@ class Invitations:
     @property
     def is_enabled(self) -> bool:
         """Whether owners may invite people on this appliance."""
-        return self._config.console.invitations == "on"
+        return self._config.console.invitations == "on" and self._config.sign_in.local_accounts
 
     def can_send_email(self, scope: TenantScope) -> bool:
         """Whether the tenant has the integration that sends e-mail."""
@@ -88,7 +89,11 @@ class Invitations:
         return InvitationDelivery(invitations.get_invitation(scope, invitation.id), "")
 
     def accept(self, token: str, password: str) -> tuple[str, str]:
-        """As `invitations.accept`, returning the user's id; a link cannot create an administrator of the appliance."""
+        """As `invitations.accept`, returning the user's id; a link cannot create an administrator of the appliance.
+
+        LocalAccountsOff while people have no passwords.
+        """
+        require_local_accounts(self._config.sign_in)
         person, tenant_id = invitations.accept(self._sealer, token, password, self._config.console.administrators)
         return person.id, tenant_id
 

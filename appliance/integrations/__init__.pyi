@@ -32,6 +32,7 @@ from .records import EarlierResult as EarlierResult
 from .records import Origin as Origin
 from .records import OutcomeUnknown as OutcomeUnknown
 from .records import StartedCall as StartedCall
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .service import Integrations as Integrations
 from .settings import Sealed as Sealed
 from .settings import extract_secrets as extract_secrets

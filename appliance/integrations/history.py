@@ -13,7 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.records import Origin, Outcome, Status
-from appliance.monitor import delete_in_chunks
+from appliance.monitor import audit, delete_in_chunks
 
 OUTCOMES: tuple[Outcome, ...] = ("done", "not_done", "unknown")
 STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "failed")
@@ -77,7 +77,7 @@ def search_calls(scope: TenantScope, filters: CallFilter, page: PageRequest) -> 
             raise ValidationFailed(
                 Sentence("%(name)s must be one of %(known)s", name=name, known=", ".join(allowed)), pointer=f"/{name}"
             )
-    query = scope.select(CallRow)
+    query = scope.narrow(scope.select(CallRow), "integration", CallRow.integration_id)
     equal = {
         CallRow.status: filters.status, CallRow.action: filters.action, CallRow.execution_id: filters.execution_id,
         CallRow.integration_id: filters.integration, CallRow.outcome: filters.outcome,
@@ -118,6 +118,7 @@ def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, outp
         if done:
             changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": 1, "error": None}
         scope.update(CallRow, finished_at=clock.now_ms(), **changes).where(CallRow.id == call_id).execute()
+        audit.record(scope, "call.settle", call_id, {"integration": slug, "outcome": changes["outcome"]})
 
     db.write(settle)
     return get_call(scope, slug, call_id)

@@ -88,7 +88,7 @@ class Integrations:
     def list_integrations(self, scope: TenantScope, page: PageRequest) -> Page[Integration]:
         """The tenant's integrations, by slug unless sorted otherwise."""
         fields = {"id": IntegrationRow.id, "created_at": IntegrationRow.created_at, "name": IntegrationRow.name}
-        result = paginate(scope.select(IntegrationRow), page, fields, default="id")
+        result = paginate(scope.narrow(scope.select(IntegrationRow), "integration", IntegrationRow.id), page, fields, default="id")
         return result.map(lambda row: self._view(scope, row))
 
     def get_integration(self, scope: TenantScope, slug: str) -> Integration:

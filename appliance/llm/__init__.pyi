@@ -27,6 +27,7 @@ from .prompt import Image as Image
 from .prompt import Message as Message
 from .prompt import check_output_schema as check_output_schema
 from .prompt import parse_prompt as parse_prompt
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .service import KEEP as KEEP
 from .service import KeyChange as KeyChange
 from .service import LanguageModels as LanguageModels

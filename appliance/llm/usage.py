@@ -13,11 +13,13 @@ from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.quotas import KINDS, find_limit, make_refusal, notices
 from appliance.tenants import starters
 
 from .profile import Budget, Profile
 
 DAY_MS = 86_400_000
+TENANT_QUOTAS = ("llm_tokens_per_day", "llm_tokens_per_month", "llm_cost_per_day", "llm_cost_per_month")
 # Longer than any step may take: an older reservation belongs to a process that has died.
 LOST_MS = 3_600_000
 NANO = 10**9
@@ -79,6 +81,7 @@ def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, mos
     for row in _open(scope, mine, (origin.place, origin.execution_id, origin.run_id)):
         settle(scope, _reservation(row), None)
     _check(scope, slug, profile, origin)
+    check_tenant(scope)
     reservation = Reservation(ids.new("use"), slug, origin, most)
     db.execute(
         f"INSERT INTO llm_reservation (tenant_id, {_RESERVED}, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
@@ -169,6 +172,29 @@ def _check(scope: TenantScope, slug: str, profile: Profile, origin: Origin) -> N
     elif origin.run_id is not None:
         in_flight = _sum([_reservation(row).most for row in _open(scope, "AND profile = ? AND run_id = ?", (slug, origin.run_id))])
         _compare(_Limit(slug, "run", budgets.execution, currency), used_by_run(scope, origin.run_id, slug), in_flight)
+
+
+def check_tenant(scope: TenantScope) -> None:
+    """BudgetExceeded if the models of the tenant have used up one of its quotas, with what calls in progress may use."""
+    limits = [(name, limit) for name in TENANT_QUOTAS if (limit := find_limit(scope.tenant_id, name)) is not None]
+    if not limits:
+        return
+    in_flight = _sum([_reservation(row).most for row in _open(scope, "", ())])
+    for name, limit in limits:
+        used = read_quota(scope, name)
+        reserved = in_flight.cost_nano if "cost" in name else in_flight.tokens
+        if used + reserved >= limit:
+            raise make_refusal(scope.tenant_id, name, used + reserved, limit)
+        notices.watch(scope.tenant_id, name, used + reserved, limit)
+
+
+def read_quota(scope: TenantScope, name: str) -> int:
+    """What all models of the tenant have used of a quota in its current period: tokens, or billionths of money."""
+    first = day_of(KINDS[name].period_of(clock.now_ms())[0])
+    what = "cost_nano" if "cost" in name else "input_tokens + output_tokens"
+    sql = f"SELECT coalesce(sum({what}), 0) FROM llm_usage WHERE tenant_id = ? AND day >= ?"  # noqa: S608 our own names
+    ((used,),) = db.rows(sql, (scope.tenant_id, first))
+    return int(used)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from appliance.agents.tools import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance import Subject
+from appliance.tenants.keys import Caller as KeyCaller
 from appliance.web import Request, Services, authenticate_key, is_foreign_page
 
 ADMITTED = "gos.admitted"
@@ -14,11 +15,15 @@ ADMITTED = "gos.admitted"
 
 @dataclass(frozen=True)
 class Admitted:
-    """An authenticated caller, the id of its key, and the RateLimit headers for its response."""
+    """An authenticated caller, the id of its key, and the RateLimit headers for its response.
+
+    `key` is the caller if its requests are recorded.
+    """
 
     caller: Caller
     key_id: str
     headers: Mapping[str, str]
+    key: KeyCaller | None = None
 
 
 def refuse_browser(request: Request) -> None:
@@ -41,7 +46,10 @@ def admit(services: Services, request: Request) -> Admitted:
             "or have an administrator of API keys turn this one into an agent key, whose writes then need approval over REST too",
             headers=limits, extra={"reason": "service_key", "key_id": caller.key_id},
         )  # fmt: skip
-    return Admitted(Caller(caller.scope, Subject(caller.scope.actor, "mcp", credential="agent")), caller.key_id, limits)
+    return Admitted(
+        Caller(caller.scope, Subject(caller.scope.actor, "mcp", credential="agent")), caller.key_id, limits,
+        key=caller if caller.records_requests else None,
+    )  # fmt: skip
 
 
 def key_of(headers: Mapping[str, str]) -> str:

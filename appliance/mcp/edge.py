@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import from_json
 
-from appliance.core import logs
+from appliance.core import clock, logs
 from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed
 from appliance.core.json_text import refuse_doubled
 from appliance.tenants import LARGE_BYTES, SCOPES
@@ -91,10 +91,14 @@ class McpEdge:
         self._requested.set()
         transport = await asyncio.shield(self._transport)
         receive = await self._buffered(receive, request.tenant)
+        started = clock.monotonic()
         limits = Response(200, headers=admitted.headers).encoded_headers()
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if admitted.key is not None:
+                    answered = (request.method, PATH, int(message["status"]), (clock.monotonic() - started) * 1000)
+                    self._services.limits.key_requests.add(admitted.key, answered, request.address)
                 message["headers"] = [*message.get("headers", []), *limits]
             await send(message)
 

@@ -15,6 +15,11 @@ from .analytics import Window as Window
 from .analytics import read_total as read_total
 from .audit import AuditFilter as AuditFilter
 from .audit import ChainStatus as ChainStatus
+from .audit_checks import AUDIT_CHECK_SECONDS as AUDIT_CHECK_SECONDS
+from .audit_checks import AuditChecks as AuditChecks
+from .audit_checks import verify_trails as verify_trails
+from .audit_forwarding import AuditForwarding as AuditForwarding
+from .collecting import Collected as Collected
 from .deliveries import Deliverer as Deliverer
 from .disk import DiskGauge as DiskGauge
 from .disk import check_space as check_space
@@ -32,6 +37,7 @@ from .retention import delete_in_chunks as delete_in_chunks
 from .retention import delete_older as delete_older
 from .retention import delete_older_by_number as delete_older_by_number
 from .sandbox import SandboxMetrics as SandboxMetrics
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .spans import Span as Span
 from .spans import SpanContext as SpanContext
 from .spans import spans as spans

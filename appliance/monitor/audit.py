@@ -8,16 +8,18 @@ with an export can recompute it.
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import or_
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope, tenant_ids
+from appliance.core.sentences import Sentence
 
 from .models import AuditChain, AuditEntry
 from .retention import CHUNK, delete_in_chunks
@@ -25,6 +27,7 @@ from .storable import storable_json, storable_text
 
 FIELDS_BYTES = 16 << 10
 GENESIS = "0" * 64
+_EXPORTED = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class ChainStatus:
     last_seq: int | None
     broken_seq: int | None = None
     reason: str | None = None
+    last_hash: str = field(default="", compare=False)
 
 
 def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, Any] | None = None) -> int:
@@ -73,6 +77,12 @@ def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, A
     return int(seq)
 
 
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The fields of a change: each member that differs, with its value before and after."""
+    names = sorted(before.keys() | after.keys())
+    return {name: [before.get(name), after.get(name)] for name in names if before.get(name) != after.get(name)}
+
+
 def hash_of(entry: AuditEntry) -> str:
     """The hash over this entry's content and its predecessor's hash."""
     content = [
@@ -90,8 +100,18 @@ def list_entries(scope: TenantScope, filters: AuditFilter, page: PageRequest) ->
 def export_entries(scope: TenantScope, filters: AuditFilter, most: int) -> list[str]:
     """The newest `most` matching entries, oldest first, each a line of JSON with everything its hash covers."""
     rows = list(_matching(scope, filters).order_by(AuditEntry.seq.desc()).limit(most))
-    names = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
-    return [json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False) + "\n" for row in reversed(rows)]
+    return [export_entry(row) for row in reversed(rows)]
+
+
+def iter_exported(scope: TenantScope, since: int | None = None, until: int | None = None) -> Iterator[str]:
+    """All entries of this time (epoch milliseconds, [since, until)), oldest first, as `export_entries` returns them."""
+    query = _matching(scope, AuditFilter(since=since, until=until)).order_by(AuditEntry.seq)
+    yield from (export_entry(row) for row in query.iterator())
+
+
+def export_entry(row: AuditEntry) -> str:
+    """The entry as a line of JSON with everything that its hash covers."""
+    return json.dumps({name: getattr(row, name) for name in _EXPORTED}, ensure_ascii=False) + "\n"
 
 
 def _matching(scope: TenantScope, filters: AuditFilter) -> Any:
@@ -143,14 +163,41 @@ def verify(scope: TenantScope) -> ChainStatus:
         return _verify_chain(chain, _in_order(scope))
 
 
+def verify_exported(lines: Iterable[str]) -> ChainStatus:
+    """Verify entries that were exported without gaps; what came before the first one is trusted.  ValidationFailed."""
+    entries = (_read_exported(number, line) for number, line in enumerate(lines, 1) if line.strip())
+    first = next(entries, None)
+    if first is None:
+        return ChainStatus(True, 0, None, None)
+    return _verify_entries(first.seq - 1, first.previous_hash, itertools.chain([first], entries))
+
+
+def _read_exported(number: int, line: str) -> AuditEntry:
+    try:
+        members = json.loads(line)
+        return AuditEntry(**{name: members[name] for name in _EXPORTED})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValidationFailed(Sentence(
+            "line %(number)s is not an exported entry of an audit trail; export it with `gos audit export`", number=number
+        )) from error
+
+
 def _in_order(scope: TenantScope) -> Any:
     return scope.select(AuditEntry).order_by(AuditEntry.seq).iterator()
 
 
 def _verify_chain(chain: AuditChain | None, entries: Any) -> ChainStatus:
-    seq, expected = (chain.base_seq, chain.base_hash) if chain else (0, GENESIS)
-    first = seq + 1
-    count = 0
+    base_seq, base_hash = (chain.base_seq, chain.base_hash) if chain else (0, GENESIS)
+    status = _verify_entries(base_seq, base_hash, entries)
+    seq, digest = status.last_seq or base_seq, status.last_hash
+    if status.intact and chain and (seq, digest) != (chain.last_seq, chain.last_hash):
+        reason = f"entries up to {chain.last_seq} are missing"
+        return ChainStatus(False, status.entries, base_seq + 1, seq or None, seq + 1, reason)
+    return status
+
+
+def _verify_entries(base_seq: int, base_hash: str, entries: Iterable[AuditEntry]) -> ChainStatus:
+    seq, expected, count, first = base_seq, base_hash, 0, base_seq + 1
     for entry in entries:
         reason = None
         if entry.seq != seq + 1:
@@ -162,9 +209,7 @@ def _verify_chain(chain: AuditChain | None, entries: Any) -> ChainStatus:
         if reason:
             return ChainStatus(False, count, first, seq or None, entry.seq, reason)
         seq, expected, count = entry.seq, entry.hash, count + 1
-    if chain and (seq, expected) != (chain.last_seq, chain.last_hash):
-        return ChainStatus(False, count, first, seq or None, seq + 1, f"entries up to {chain.last_seq} are missing")
-    return ChainStatus(True, count, first if count else None, seq if count else None)
+    return ChainStatus(True, count, first if count else None, seq if count else None, last_hash=expected)
 
 
 def purge(before_ms: int) -> int:

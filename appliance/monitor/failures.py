@@ -15,6 +15,7 @@ from appliance.core.errors import ApplianceError, ConcurrencyLimited, Draining, 
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
+from . import audit
 from .models import FailureGroup, FailureOccurrence
 from .retention import delete_older
 from .storable import storable_text
@@ -136,7 +137,9 @@ def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup
     """
 
     def change() -> FailureGroup:
-        _change(scope, scope.get(FailureGroup, id=failure_id), state, scope.actor)
+        row = scope.get(FailureGroup, id=failure_id)
+        _change(scope, row, state, scope.actor)
+        audit.record(scope, "failure.change", failure_id, audit.compare({"state": row.state}, {"state": state}))
         return scope.get(FailureGroup, id=failure_id)
 
     return db.write(change)
@@ -210,7 +213,14 @@ def retry_all(scope: TenantScope, failure_id: str, work: ExecutionRetrier) -> Bu
             waiting.append(execution_id)
         except ApplianceError as error:
             refused[execution_id] = error.message
-    _close(scope, failure_id, [*retried, *refused])
+    fields = {"retried": len(retried), "refused": len(refused), "waiting": len(waiting)}
+
+
+    def close() -> None:
+        _close(scope, failure_id, [*retried, *refused])
+        audit.record(scope, "failure.retry", failure_id, fields)
+
+    db.write(close)
     return BulkRetryResult(retried, refused, _pending(scope, get_failure(scope, failure_id)).count(), tuple(waiting))
 
 

@@ -5,7 +5,7 @@ Used instead of prometheus-client: no global collectors, bounded label values, a
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _OTHER = "other"
 
 Labels = tuple[str, ...]
+Values = Mapping[Labels, float]
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,24 @@ class Gauge(_Metric):
         return super().sample()
 
 
+class Gauges(_Metric):
+    """Numbers by label values, which are read when the metrics are rendered."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str], read: Callable[[], Values]) -> None:
+        super().__init__(name, help_text, labels)
+        self._read = read
+
+    def render(self) -> list[str]:
+        self._values = dict(self._read())
+        return super().render()
+
+    def sample(self) -> Sample:
+        self._values = dict(self._read())
+        return super().sample()
+
+
 M = TypeVar("M", bound=_Metric)
 
 
@@ -148,6 +167,9 @@ class Registry:
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         self._metrics[name] = Gauge(name, help_text, read)
+
+    def gauges(self, name: str, help_text: str, labels: Sequence[str], read: Callable[[], Values]) -> None:
+        self._metrics[name] = Gauges(name, help_text, labels, read)
 
     def render(self) -> str:
         """Every metric as text, by name."""

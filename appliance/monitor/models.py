@@ -90,6 +90,19 @@ class AuditChain(TenantModel):
         primary_key = peewee.CompositeKey("tenant_id")
 
 
+class AuditForwardRow(TenantModel):
+    """How far a tenant's trail has been sent to the syslog server; the lease's holder sends it now."""
+
+    label = "forwarded audit trail"
+    seq = peewee.BigIntegerField()
+    fence = peewee.IntegerField()
+    lease_until = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "audit_forward"
+        primary_key = peewee.CompositeKey("tenant_id")
+
+
 class WebhookRow(TenantModel):
     """A webhook; `sealed` is the signing secret, `sealed_old` the previous one, which also signs until `old_until`."""
 

@@ -4,21 +4,18 @@ Stored as separate kinds of counters: `key` and `webapp` by result and duration,
 second kind, where other counters have milliseconds.
 """
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 from appliance.core import clock
-from appliance.core.database import db
 from appliance.core.scope import TenantScope, tenant_ids
 
 from . import tally
 from .analytics import Summary, Window, read_names
+from .collecting import Collected
 
 TrafficKind = Literal["key", "webapp"]
-MAX_QUEUED = 20_000
 BYTES_OF: Mapping[TrafficKind, Literal["key_bytes", "webapp_bytes"]] = {"key": "key_bytes", "webapp": "webapp_bytes"}
 
 
@@ -58,37 +55,19 @@ def count_requests(requests: Iterable[AnsweredRequest]) -> None:
         tally.add_events(TenantScope(tenant_id, "system"), kind, counted)
 
 
-class KeyTraffic:
-    """Collects requests by keys until `flush` stores them.  A killed process loses what it has collected: about two seconds."""
+class KeyTraffic(Collected[AnsweredRequest]):
+    """Collects requests by keys; they are stored every two seconds."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[AnsweredRequest] = []
+        super().__init__(count_requests)
 
     def add(self, scope: TenantScope, status: int, ms: float, sent: int) -> None:
         """Add a request of the key that acts in `scope`; does not block."""
         kind, _, key_id = scope.actor.partition(":")
-        if kind == "key" and len(self._waiting) < MAX_QUEUED:
-            with self._lock:
-                self._waiting.append(AnsweredRequest(
-                    tenant_id=scope.tenant_id, of="key", name=key_id, at=clock.now_ms(), status=status, ms=ms, sent=sent,
-                ))
-
-    def has_requests(self) -> bool:
-        """Whether there is anything to flush."""
-        return bool(self._waiting)
-
-    def flush(self) -> None:
-        """Store the collected requests; if that fails, they are kept for the next flush."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if waiting:
-            try:
-                db.write(partial(count_requests, waiting), is_shared=True)
-            except BaseException:
-                with self._lock:
-                    self._waiting = waiting + self._waiting
-                raise
+        if kind == "key":
+            self.put(AnsweredRequest(
+                tenant_id=scope.tenant_id, of="key", name=key_id, at=clock.now_ms(), status=status, ms=ms, sent=sent,
+            ))
 
 
 @dataclass(frozen=True)

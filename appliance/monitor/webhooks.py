@@ -30,6 +30,7 @@ __all__ = ["EVENTS", "DeliveryRow", "OutboxFilled", "WebhookChange", "WebhookRow
 EVENTS = (
     "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
     "webapp.publish_failed", "domain.failing", "document.approved", "alert.firing", "alert.resolved",
+    "quota.warning", "tenant.expiring", "tenant.expired",
 )
 TEST_EVENT = "webhook.test"
 RETRY_PERIOD_MS = 3 * 86_400_000
@@ -192,7 +193,9 @@ class Webhooks:
 
         def enqueue() -> DeliveryRow:
             _check_enabled(scope.get(WebhookRow, id=webhook_id))
-            return scope.get(DeliveryRow, id=_enqueue(scope, webhook_id, TEST_EVENT, {"webhook_id": webhook_id}))
+            delivery_id = _enqueue(scope, webhook_id, TEST_EVENT, {"webhook_id": webhook_id})
+            audit.record(scope, "webhook.test", webhook_id, {"delivery": delivery_id})
+            return scope.get(DeliveryRow, id=delivery_id)
 
         return db.write(enqueue)
 

@@ -43,7 +43,6 @@ from .executions.record import ExecutionRecord
 from .executions.retry_plan import PlanContext, RetryPlan, plan_retry
 from .executions.service import MAX_LABEL, PRIORITIES, EventAnswer
 from .executions.starting import ExecutionOrigin, StartRequest, insert_execution, new_running
-from .host import tainting
 from .host.agent_runs import NoAgents
 from .host.deadlines import Deadlines
 from .host.document_calls import StoredData
@@ -258,9 +257,7 @@ class ProcessFlow:
         def insert() -> Execution:
             row, new = insert_execution(scope, old.process_id, version, request, origin)
             if new:
-                for run in reused_runs:
-                    store.save_run(scope, row.id, run)
-                tainting.add_sources(scope, row.id, tainting.sources_of(scope, old.id))
+                retries.record_retry(scope, old, row, reused_runs)
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row
 

@@ -20,6 +20,7 @@ from .program import Settled as Settled
 from .program import Suspend as Suspend
 from .reasons import instead_of as instead_of
 from .runtimes import default_folder as default_folder
+from .runtimes.packages import locked_packages as locked_packages
 from .typecheck import CodeStep as CodeStep
 from .typecheck import Finding as Finding
 from .typecheck import Reach as Reach

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from appliance.agents import versions as agents
 from appliance.core.scope import TenantScope
 from appliance.governance.policies import active_policies
-from appliance.processes.definitions import versions
+from appliance.processes.definitions import publications
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.referrers import Referrers
 from appliance.webapps.access import parse_access
@@ -71,7 +71,7 @@ def _profiles(referrers: Referrers, scope: TenantScope, reference: Name) -> Iter
 
 def _processes(scope: TenantScope, reference: Name) -> Iterator[Dependent]:
     """Processes whose draft or published version refers to it: either may run next."""
-    mentions = versions.list_mentions(scope, reference[1])
+    mentions = publications.list_mentions(scope, reference[1])
     names = {id_: name for id_, name, definition in mentions if reference in set(list_references(definition))}
     for process_id, name in names.items():
         yield Dependent("process", process_id, name)

@@ -42,11 +42,11 @@ class MemberAuthority:
 
 def read_authority(scope: TenantScope, user_id: str, role: str | None = None) -> MemberAuthority:
     """What depends on a member, and what keys would lose if the member had this role (None: no role at all).  NotFound."""
-    member = people.find_member(scope, user_id)
+    member = people.find_member(scope, user_id, with_disabled=True)
     if member is None:
         raise NotFound(Sentence("there is no member %(user_id)s here", user_id=repr(user_id[:80])))
     remaining = scopes_of_role(role) if role is not None else frozenset()
-    issuers = lineage.load_issuers(scope)
+    issuers = lineage.load_issuers(scope, as_enabled=user_id)  # keys of a disabled account can be adopted, too
     tree = [_to_dependent_key(row, depth, remaining, issuers) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
     keys = tuple(key for key in tree if key.scopes)  # ended keys have nothing to lose
     responsible = [(each, each.granted_by or each.published_by) for each in publications.list_publications(scope)]

@@ -1,8 +1,10 @@
+from . import accounts as accounts
 from . import baseline as baseline
 from . import idempotency as idempotency
 from . import invitations as invitations
 from . import people as people
 from . import preferences as preferences
+from . import quota_settings as quota_settings
 from . import service as service
 from . import starters as starters
 from .hosts import FindCustomHost as FindCustomHost
@@ -33,6 +35,7 @@ from .scopes import FORBIDDEN_TO_AGENTS as FORBIDDEN_TO_AGENTS
 from .scopes import ROLES as ROLES
 from .scopes import SCOPES as SCOPES
 from .scopes import scopes_of_role as scopes_of_role
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .service import MAX_NAME as MAX_NAME
 from .service import SecretName as SecretName
 from .service import is_secret_name as is_secret_name

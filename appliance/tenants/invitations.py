@@ -103,7 +103,7 @@ def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Se
     )  # fmt: skip
 
     def insert() -> None:
-        if any(member.login == login for member in people.list_members(scope)):
+        if any(member.login == login for member in people.list_members(scope, with_disabled=True)):
             raise AlreadyExists(Sentence("%(login)s is already a member; change their role instead", login=login), pointer="/login")
         mine = InvitationRow.tenant_id == scope.tenant_id
         InvitationRow.delete().where(mine & (InvitationRow.login == login)).execute()
@@ -161,7 +161,8 @@ def read_offer(sealer: Sealer, token: str) -> Offer:
 
 def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] = ()) -> tuple[Person, str]:
     """Accept an invitation: create the account with this password, or check the password of an existing account, and add the
-    membership.  Returns the person and tenant id.  Gone, SignInFailed, ValidationFailed, also for a `reserved` login."""
+    membership.  Returns the person and tenant id.  Gone, SignInFailed, AccountDisabled, ValidationFailed, also for a `reserved`
+    login."""
     row = _open_row(sealer, token)
     check_not_reserved(row.login, reserved)
     if _has_account(row.login):
@@ -173,6 +174,8 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
         invitation = _open_row(sealer, token)
         if is_new:
             people.insert_user(person)
+        else:
+            people.check_unchanged(person)
         scope = TenantScope(invitation.tenant_id, f"user:{person.id}", ALL_SCOPES)
         fields = {
             "login": person.login,

@@ -19,6 +19,18 @@ class Person(PlatformModel):
     password_hash = peewee.TextField()
     created_at = peewee.BigIntegerField()
     language = peewee.TextField()  # empty: the browser's preference
+    disabled_at = peewee.BigIntegerField(null=True)
+
+
+class DeletedPerson(PlatformModel):
+    """The login that a deleted account had; another account may have it now, under another id."""
+
+    id = peewee.TextField(primary_key=True)
+    login = peewee.TextField()
+    deleted_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "deleted_person"
 
 
 class Membership(PlatformModel):
@@ -28,9 +40,110 @@ class Membership(PlatformModel):
     approver = peewee.BooleanField()
     created_at = peewee.BigIntegerField()
     steps_hidden_at = peewee.BigIntegerField(null=True)
+    source = peewee.TextField(default="")  # the identity provider whose groups gave it; empty: given by hand
 
     class Meta:
         primary_key = peewee.CompositeKey("tenant_id", "user_id")
+
+
+class PersonIdentity(PlatformModel):
+    """An account at an identity provider, and the person that it identifies."""
+
+    issuer = peewee.TextField()
+    subject = peewee.TextField()
+    user_id = peewee.TextField()
+    provider = peewee.TextField()  # its id in the configuration at the last sign-in
+    created_at = peewee.BigIntegerField()
+    used_at = peewee.BigIntegerField()
+    disabled_at = peewee.BigIntegerField(null=True)  # that of the account, if a directory disabled it
+
+    class Meta:
+        primary_key = peewee.CompositeKey("issuer", "subject")
+
+
+class DirectoryCheckRow(PlatformModel):
+    """When the people of a directory are looked up next, and what was wrong the last time."""
+
+    directory = peewee.TextField(primary_key=True)
+    due_at = peewee.BigIntegerField()
+    problem = peewee.TextField()
+
+    class Meta:
+        table_name = "directory_check"
+
+
+class ProviderSignIn(PlatformModel):
+    """A sign-in with an identity provider, which the provider can end; `sid` is its id there, or empty."""
+
+    root = peewee.TextField(primary_key=True)  # that of the sessions
+    user_id = peewee.TextField()
+    issuer = peewee.TextField()
+    subject = peewee.TextField()
+    sid = peewee.TextField()
+    strong = peewee.BooleanField()  # whether it counts for `second_factor.required_for`
+    created_at = peewee.BigIntegerField()
+
+
+class LogoutTokenRow(PlatformModel):
+    """A logout token that was used, and must not be used again."""
+
+    issuer = peewee.TextField()
+    token_id = peewee.TextField()
+    expires_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "logout_token"
+        primary_key = peewee.CompositeKey("issuer", "token_id")
+
+
+class ScimToken(PlatformModel):
+    """What an identity provider authenticates with when it provisions people."""
+
+    id = peewee.TextField(primary_key=True)
+    provider = peewee.TextField()
+    digest = peewee.BlobField()
+    last4 = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    last_used_at = peewee.BigIntegerField(null=True)
+    revoked_at = peewee.BigIntegerField(null=True)
+
+
+class ScimUser(PlatformModel):
+    """A person whom an identity provider has provisioned; their login is `user_name` in lower case."""
+
+    user_id = peewee.TextField(primary_key=True)
+    provider = peewee.TextField()
+    user_name = peewee.TextField()
+    external_id = peewee.TextField(null=True)
+    active = peewee.BooleanField()
+    attributes = JsonField()  # what else the provider may read again, by its name in the schema
+    disabled_at = peewee.BigIntegerField(null=True)  # that of the account, if the provider disabled it
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+    version = peewee.IntegerField()
+
+
+class ScimGroup(PlatformModel):
+    """A group that an identity provider has provisioned; `name_key` is its name without regard to case."""
+
+    id = peewee.TextField(primary_key=True)
+    provider = peewee.TextField()
+    display_name = peewee.TextField()
+    name_key = peewee.TextField()
+    external_id = peewee.TextField(null=True)
+    created_at = peewee.BigIntegerField()
+    updated_at = peewee.BigIntegerField()
+    version = peewee.IntegerField()
+
+
+class ScimMember(PlatformModel):
+    """A person in a provisioned group."""
+
+    group_id = peewee.TextField()
+    user_id = peewee.TextField()
+
+    class Meta:
+        primary_key = peewee.CompositeKey("group_id", "user_id")
 
 
 class InvitationRow(PlatformModel):
@@ -62,6 +175,70 @@ class Session(PlatformModel):
     root = peewee.TextField()  # the sign-in it belongs to; empty in rows older than this column
     created_at = peewee.BigIntegerField()
     expires_at = peewee.BigIntegerField()
+    browser = peewee.TextField(default="")
+    system = peewee.TextField(default="")
+    address = peewee.TextField(default="")  # at the sign-in, or at the hand-over to a tenant's host
+    used_address = peewee.TextField(default="")
+    used_at = peewee.BigIntegerField(default=0)  # 0 in rows older than this column
+    proven_at = peewee.BigIntegerField(default=0)  # the last proof of who it is in this sign-in; 0: none that counts
+
+
+class SecondFactorRow(PlatformModel):
+    """A passkey, or an app that shows codes, which is `sealed`."""
+
+    id = peewee.TextField(primary_key=True)
+    user_id = peewee.TextField()
+    kind = peewee.TextField()  # passkey | totp
+    name = peewee.TextField()
+    credential_id = peewee.BlobField(null=True)  # of a passkey
+    public_key = peewee.BlobField(null=True)  # of a passkey, as COSE
+    sealed = peewee.BlobField(null=True)  # the secret of an app
+    counter = peewee.BigIntegerField()  # of signatures; of an app, the time step of the last code that was used
+    created_at = peewee.BigIntegerField()
+    used_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "second_factor"
+
+
+class RecoveryCodeRow(PlatformModel):
+    """The keyed digest of a code that signs in once, in place of a factor."""
+
+    digest = peewee.BlobField(primary_key=True)
+    user_id = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    used_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "recovery_code"
+
+
+class UsedChallengeRow(PlatformModel):
+    """A challenge that a passkey has signed, and that must not be accepted again."""
+
+    digest = peewee.BlobField(primary_key=True)
+    expires_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "used_challenge"
+
+
+class StepUpRow(PlatformModel):
+    """A form that waits until its sender has proven who they are; without a tenant, a page of the base host."""
+
+    digest = peewee.BlobField(primary_key=True)
+    user_id = peewee.TextField()
+    root = peewee.TextField()  # the sign-in that sent it
+    tenant_id = peewee.TextField(null=True)
+    target = peewee.TextField()  # its path and query
+    form = peewee.TextField()  # sealed; empty for a page without a form
+    proven_by = peewee.TextField(default="")  # the method of the proof that came back for it
+    created_at = peewee.BigIntegerField()
+    expires_at = peewee.BigIntegerField()
+    sent_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "step_up"
 
 
 class ApiKey(PlatformModel):
@@ -89,6 +266,10 @@ class ApiKey(PlatformModel):
     grace_until = peewee.BigIntegerField(null=True)
     revoked_at = peewee.BigIntegerField(null=True)
     kind = peewee.TextField(default="service")  # service | agent
+    daily_requests = peewee.BigIntegerField(null=True)  # the quota of requests a day
+    records_requests = peewee.BooleanField(default=False)
+    counted_as = peewee.TextField(null=True)  # after a rotation: the first key, whose count a quota uses
+    limits = JsonField(null=True)  # see keys.resource_limits; None does not limit
 
 
 class Secret(TenantModel):

@@ -2,6 +2,7 @@
 
 import secrets
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,7 +12,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from appliance.core import clock, ids
 from appliance.core.database import db
-from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -21,6 +22,7 @@ from .keys import lineage
 from .models import ApiKey, InvitationRow, Membership, Person, Session, Tenant
 from .scopes import ROLES, scopes_of_role
 from .sign_in.password_checks import SignInFailed
+from .sign_in.password_rules import MAX_LENGTH, check_new_password
 
 # RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
 _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
@@ -35,7 +37,7 @@ def create_user(login: str, password: str) -> Person:
 def prepare_user(login: str, password: str) -> Person:
     """Build an account without storing it; hashing the password is slow.  ValidationFailed."""
     login = check_login(login)
-    _check_password(password)
+    check_new_password(login, password)
     return Person(
         id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(), language=""
     )
@@ -57,19 +59,19 @@ def check_login(login: str) -> str:
     return login
 
 
-def _check_password(password: str) -> None:
-    if not 12 <= len(password) <= 1000:
-        raise ValidationFailed("a password must have 12 to 1000 characters; a short sentence works well", pointer="/password")
-
-
 def set_password(login: str, password: str) -> Person:
-    """Replace a password; all sessions of that user end."""
-    _check_password(password)
-    hashed = _hasher.hash(password)
-    return db.write(lambda: _replace_password(login, hashed))
+    """Replace a password; all sessions of that user end.  ValidationFailed, NotFound."""
+    hashed = hash_new_password(normalize_login(login), password)
+    return db.write(lambda: replace_password(login, hashed))
 
 
-def _replace_password(login: str, hashed: str) -> Person:
+def hash_new_password(login: str, password: str) -> str:
+    """The hash of a password that follows the rules; ValidationFailed."""
+    check_new_password(login, password)
+    return _hasher.hash(password)
+
+
+def replace_password(login: str, hashed: str) -> Person:
     """Inside a write: store the new hash and end the user's sessions."""
     person = find_user(login)
     person.password_hash = hashed
@@ -82,14 +84,14 @@ def _replace_password(login: str, hashed: str) -> Person:
 def change_password(scope: TenantScope, login: str, old: str, new: str) -> Person:
     """Change one's own password, given the old one; all sessions of that user end.  SignInFailed, ValidationFailed."""
     checked = check_password(login, old)
-    _check_password(new)
+    check_new_password(checked.login, new)
     if new == old:
         raise ValidationFailed("the new password must differ from the old one", pointer="/password")
     hashed = _hasher.hash(new)
 
     def change() -> Person:
         check_unchanged(checked)
-        person = _replace_password(login, hashed)
+        person = replace_password(login, hashed)
         audit.record(scope, "password.change", person.id, {"login": person.login})
         return person
 
@@ -121,26 +123,58 @@ def find_user(login: str) -> Person:
     return person
 
 
+def get_user(user_id: str) -> Person:
+    """The user with this id; NotFound."""
+    person: Person | None = Person.get_or_none(Person.id == user_id)
+    if person is None:
+        raise NotFound(Sentence("there is no user %(login)s", login=repr(user_id[:80])))
+    return person
+
+
+class AccountDisabled(ApplianceError):
+    """The password is right, and the account is disabled; whoever does not know the password does not learn that."""
+
+    code, status = "account_disabled", 403
+
+
 def check_password(login: str, password: str) -> Person:
-    """The user with this login and password; SignInFailed takes as long for an unknown login.
+    """The user with this login and password; SignInFailed takes as long for an unknown login, AccountDisabled.
 
     `password_checks` limits attempts: accounts are never locked, because anyone could lock somebody else's.
     """
     person: Person | None = Person.get_or_none(Person.login == normalize_login(login))
     try:
-        _hasher.verify(person.password_hash if person else _dummy_hash(), password[:1000])
+        is_possible = len(password) <= MAX_LENGTH  # a longer one only costs time
+        _hasher.verify((person and person.password_hash) or _dummy_hash(), password if is_possible else "")
     except (VerificationError, InvalidHashError) as error:
         raise SignInFailed("the login or the password is wrong") from error
     if person is None:
         raise SignInFailed("the login or the password is wrong")
+    _check_enabled(person)
     return person
 
 
+def has_password(user_id: str) -> bool:
+    """Whether this person can sign in with a password; accounts of identity providers have none."""
+    return bool(Person.select().where(Person.id == user_id, Person.password_hash != "").exists())
+
+
 def check_unchanged(checked: Person) -> None:
-    """Inside a write: SignInFailed if the password that `check_password` checked has been replaced since."""
-    if Person.select().where(Person.id == checked.id, Person.password_hash == checked.password_hash).exists():
-        return
-    raise SignInFailed("the password has just been changed; sign in with the new one")
+    """Inside a write: SignInFailed if the password that `check_password` checked has been replaced since, AccountDisabled."""
+    person: Person | None = Person.get_or_none(Person.id == checked.id)
+    if person is None or person.password_hash != checked.password_hash:
+        raise SignInFailed("the password has just been changed; sign in with the new one")
+    _check_enabled(person)
+
+
+def check_enabled(user_id: str) -> None:
+    """Inside a write: AccountDisabled unless the account exists and is enabled."""
+    _check_enabled(Person.get_or_none(Person.id == user_id))
+
+
+def _check_enabled(person: Person | None) -> None:
+    if person is None or person.disabled_at is not None:
+        raise AccountDisabled("this account is disabled; ask the operator of this appliance to enable it")
 
 
 @cache
@@ -153,7 +187,10 @@ def _dummy_hash() -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A user's role in one tenant; `language` is empty if they have chosen none."""
+    """A user's role in one tenant; `language` is empty if they have chosen none.
+
+    The role of a disabled account grants nothing until the account is enabled.
+    """
 
     user_id: str
     login: str
@@ -161,6 +198,7 @@ class Member:
     approver: bool
     created_at: int
     language: str = ""
+    is_disabled: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -175,9 +213,8 @@ def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = Fa
     def add() -> Member:
         current = lineage.reload_scope(scope)
         check_role(current, role)
-        current_role = lineage.find_role(scope.tenant_id, find_user(login).id)
-        if current_role is not None:
-            _check_role_not_wider(current, current_role, f"change the role of somebody who is {current_role}")
+        if member := find_member(scope, find_user(login).id, with_disabled=True):
+            _check_role_not_wider(current, member.role, f"change the role of somebody who is {member.role}")
         return store_member(scope, login, role, approver=approver)
 
     return db.write(add)
@@ -189,11 +226,13 @@ def store_member(scope: TenantScope, login: str, role: str, *, approver: bool) -
     if role != "owner":
         _check_not_last_owner(tenant_id, person.id)
     Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
-    _forget_invitation(tenant_id, person.id)
+    forget_invitation(tenant_id, person.id)
     Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
     db.after_commit(lineage.clear_cache)
     audit.record(scope, "member.add", person.id, {"login": person.login, "role": role, "approver": approver})
-    return Member(person.id, person.login, role, approver, now, person.language)
+    return Member(
+        person.id, person.login, role, approver, now, language=person.language, is_disabled=person.disabled_at is not None
+    )
 
 
 def check_role(scope: TenantScope, role: str) -> None:
@@ -205,20 +244,23 @@ def check_role(scope: TenantScope, role: str) -> None:
     _check_role_not_wider(scope, role, f"make somebody {role}")
 
 
-def list_members(scope: TenantScope) -> list[Member]:
-    """All members of this tenant, by login."""
-    return [_to_member(row) for row in db.rows(f"{_MEMBER} ORDER BY p.login", (scope.tenant_id,))]
+def list_members(scope: TenantScope, *, with_disabled: bool = False) -> list[Member]:
+    """The members of this tenant, by login; those whose account is disabled only on request, to show them."""
+    members = [_to_member(row) for row in db.rows(f"{_MEMBER} ORDER BY p.login", (scope.tenant_id,))]
+    return [member for member in members if with_disabled or not member.is_disabled]
 
 
 _MEMBER = """
-SELECT m.user_id, p.login, m.role, m.approver, m.created_at, p.language FROM membership AS m JOIN person AS p ON p.id = m.user_id
+SELECT m.user_id, p.login, m.role, m.approver, m.created_at, p.language, p.disabled_at
+FROM membership AS m JOIN person AS p ON p.id = m.user_id
 WHERE m.tenant_id = ?"""
 
 
-def find_member(scope: TenantScope, user_id: str) -> Member | None:
-    """This user's membership of this tenant, or None."""
+def find_member(scope: TenantScope, user_id: str, *, with_disabled: bool = False) -> Member | None:
+    """This user's membership of this tenant, or None; that of a disabled account, which grants nothing, only on request."""
     rows = db.rows(f"{_MEMBER} AND m.user_id = ?", (scope.tenant_id, user_id))
-    return _to_member(rows[0]) if rows else None
+    member = _to_member(rows[0]) if rows else None
+    return member if member is None or with_disabled or not member.is_disabled else None
 
 
 def hide_first_steps(scope: TenantScope, user_id: str) -> None:
@@ -234,8 +276,10 @@ def has_hidden_first_steps(scope: TenantScope, user_id: str) -> bool:
 
 
 def _to_member(row: tuple[Any, ...]) -> Member:
-    user_id, login, role, approver, created_at, language = row
-    return Member(user_id, login, role, bool(approver), created_at, language)
+    user_id, login, role, approver, created_at, language, disabled_at = row
+    return Member(
+        user_id, login, role, bool(approver), created_at, language=language, is_disabled=disabled_at is not None
+    )
 
 
 def remove_member(scope: TenantScope, user_id: str) -> None:
@@ -248,23 +292,28 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
             raise NotFound(Sentence("there is no member %(user_id)s in this tenant", user_id=repr(user_id[:80])))
         _check_role_not_wider(lineage.reload_scope(scope), row.role, f"remove somebody who is {row.role}")
         _check_not_last_owner(scope.tenant_id, user_id)
-        Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
-        _forget_invitation(scope.tenant_id, user_id)
-        Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
-        _orphan_keys(scope.tenant_id, user_id)
-        audit.record(scope, "member.remove", user_id)
+        end_membership(scope, user_id)
 
     db.write(remove)
 
 
-def _orphan_keys(tenant_id: str, user_id: str) -> None:
+def end_membership(scope: TenantScope, user_id: str, details: Mapping[str, Any] | None = None) -> None:
+    """Inside a write: delete a membership, of which the caller has checked that it may end, and what depends on it."""
+    Membership.delete().where((Membership.tenant_id == scope.tenant_id) & (Membership.user_id == user_id)).execute()
+    forget_invitation(scope.tenant_id, user_id)
+    Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
+    orphan_keys(scope.tenant_id, user_id)
+    audit.record(scope, "member.remove", user_id, details)
+
+
+def orphan_keys(tenant_id: str, user_id: str) -> None:
     """Inside a write: mark the keys this person issued as orphaned; they stay ended even if the person is added again."""
     theirs = (ApiKey.tenant_id == tenant_id) & (ApiKey.issuer == f"user:{user_id}") & ApiKey.orphaned_at.is_null()
     ApiKey.update(orphaned_at=clock.now_ms()).where(theirs).execute()
     db.after_commit(lineage.clear_cache)
 
 
-def _forget_invitation(tenant_id: str, user_id: str) -> None:
+def forget_invitation(tenant_id: str, user_id: str) -> None:
     """Inside a write: delete open invitations of someone who was given or lost a role, so that an old link does not work."""
     theirs = InvitationRow.login.in_(Person.select(Person.login).where(Person.id == user_id))
     InvitationRow.delete().where((InvitationRow.tenant_id == tenant_id) & theirs).execute()
@@ -277,11 +326,21 @@ def _check_role_not_wider(scope: TenantScope, role: str, what: str) -> None:
 
 
 def _check_not_last_owner(tenant_id: str, user_id: str) -> None:
-    """Conflict if this user is the only owner."""
-    owners = Membership.select().where((Membership.tenant_id == tenant_id) & (Membership.role == "owner"))
-    if [row.user_id for row in owners] == [user_id]:
-        raise Conflict("a tenant must have at least one owner; make somebody else owner first")
+    """Conflict if this user is the only owner, or the only one whose account is enabled."""
+    if is_last_owner(tenant_id, user_id):
+        raise Conflict("a tenant must have at least one owner whose account is enabled; make somebody else owner first")
 
+
+def is_last_owner(tenant_id: str, user_id: str) -> bool:
+    """Whether this user is the only owner of the tenant, or the only one whose account is enabled."""
+    rows = db.rows(_OWNERS, (tenant_id,))
+    owners, enabled = [row[0] for row in rows], [row[0] for row in rows if row[1] is None]
+    return [user_id] in (owners, enabled)
+
+
+_OWNERS = """
+SELECT m.user_id, p.disabled_at FROM membership AS m JOIN person AS p ON p.id = m.user_id
+WHERE m.tenant_id = ? AND m.role = 'owner'"""
 
 _TENANTS_OF = """
 SELECT t.id, t.name, t.kind, t.created_at, m.role FROM membership AS m JOIN tenant AS t ON t.id = m.tenant_id
@@ -299,7 +358,7 @@ def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
 class SignedIn:
     """A signed-in person: user, role and tenant; `scope` is None on the base host, `language` empty if none is chosen.
 
-    `root` identifies the sign-in the session belongs to.
+    `root` identifies the sign-in the session belongs to, and `proven_at` is the last proof in it, in ms; 0 if none counts.
     """
 
     user_id: str
@@ -308,3 +367,4 @@ class SignedIn:
     scope: TenantScope | None
     language: str = ""
     root: str = ""
+    proven_at: int = 0

@@ -10,7 +10,9 @@ from appliance.core import clock
 from appliance.core.database.presence import ServerCount
 from appliance.core.errors import RateLimited
 from appliance.core.sentences import Sentence
+from appliance.quotas import find_limit
 
+from .keys.daily_quotas import ALL_KEYS, TENANT_QUOTA, DailyQuota, DailyQuotas
 from .keys.keys import Caller
 from .keys.lineage import RateLimit
 
@@ -43,14 +45,35 @@ class RateLimiter:
         self._spent: dict[bytes, float] = {}  # digest of a refused key: when its window ends
         self._spent_until = 0.0
         self._lock = threading.Lock()
+        self.quotas = DailyQuotas()
 
     def count(self, caller: Caller) -> RateState:
         """Count one request on the key and each key above it; RateLimited with Retry-After at the first limit exceeded.
 
-        Returns the state of whichever of these keys has the fewest requests left.
+        Returns the state of whichever of these keys has the fewest requests left.  May read the database for a daily quota.
         """
         with self._lock:
-            return self._count_all(caller, clock.monotonic())
+            state = self._count_all(caller, clock.monotonic())
+        tenant_id = caller.scope.tenant_id
+        of_tenant = find_limit(tenant_id, TENANT_QUOTA)
+        if of_tenant is not None:
+            self.quotas.count(tenant_id, caller.key_id, (*caller.quotas, DailyQuota(ALL_KEYS, ALL_KEYS, of_tenant)))
+        elif caller.quotas:
+            self.quotas.count(tenant_id, caller.key_id, caller.quotas)
+        return state
+
+    def count_requests(self, counted: RateLimit) -> None:
+        """Count one request on something other than a key, such as the provider that sends it; RateLimited with Retry-After."""
+        with self._lock:
+            state, is_over = self._count(counted, clock.monotonic())
+        if is_over:
+            raise RateLimited(
+                Sentence(
+                    "%(quota)s requests in %(window_s)s s are allowed here; try again in %(reset_s)s s",
+                    quota=state.quota, window_s=state.window_s, reset_s=state.reset_s,
+                ),
+                headers={**state.headers(), "Retry-After": str(state.reset_s)},
+            )
 
     def has_exhausted(self) -> bool:
         """Whether any window that refused a key is still open, so that `is_exhausted` is worth calling."""

@@ -12,6 +12,7 @@ from appliance.core.events import hub
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
+from appliance.quotas import expiry
 
 from .models import ApiKey, Person, Secret, SecretBindingRow, Tenant
 from .scopes import ALL_SCOPES
@@ -29,6 +30,7 @@ __all__ = [
     "has_any_account",
     "list_secrets",
     "list_tenants",
+    "lock_tenant",
     "rename_tenant",
     "set_secret",
     "system_scope",
@@ -43,8 +45,11 @@ def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
     return TenantScope(tenant_id, actor, ALL_SCOPES)
 
 
-def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenant:
-    """Create a tenant; its id is a slug of at most 24 characters.  AlreadyExists if it is taken."""
+def create_tenant(tenant_id: str, name: str, *, kind: str = "standard", expires_at: int | None = None) -> Tenant:
+    """Create a tenant, which expires at a time (epoch ms) if one is given; its id is a slug of at most 24 characters.
+
+    AlreadyExists if it is taken.
+    """
     ids.check_slug(tenant_id, pointer="/id", longest=24)
     _check_name(name)
 
@@ -52,6 +57,8 @@ def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenan
         if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
             raise AlreadyExists(Sentence("there is already a tenant %(tenant_id)s", tenant_id=repr(tenant_id)), pointer="/id")
         row: Tenant = Tenant.create(id=tenant_id, name=name.strip(), kind=kind, created_at=clock.now_ms())
+        if expires_at is not None:
+            expiry.set_expiry(system_scope(tenant_id), expires_at)
         return row
 
     return db.write(insert)
@@ -102,6 +109,11 @@ def get_tenant(tenant_id: str) -> Tenant:
 def has_any_account() -> bool:
     """Whether anyone can sign in: there is an account, or an API key of any tenant."""
     return bool(Person.select().exists() or ApiKey.select().exists())
+
+
+def lock_tenant(tenant_id: str) -> None:
+    """Inside a write: let no other write lock the tenant before this one has ended; rows that refer to it can be written."""
+    db.rows(f"SELECT id FROM tenant WHERE id = ?{db.row_lock()}", (tenant_id,))  # noqa: S608  our own words
 
 
 _existing: Cache[str, float] = Cache(1_000)

@@ -131,7 +131,7 @@ class LocalGos(Gos):
     def login(self, tenant_id: str, role: str) -> tuple[str, str]:
         """Login and password of a member with this role, created if needed."""
         login = f"{role}@{tenant_id}.test"
-        if login not in {member.login for member in people.list_members(self.running.tenant(tenant_id))}:
+        if login not in {member.login for member in people.list_members(self.running.tenant(tenant_id), with_disabled=True)}:
             self.running.user(login, PASSWORD)
             member_role = "operator" if role == "approver" else role
             people.add_member(self.running.tenant(tenant_id), login, member_role, approver=role == "approver")

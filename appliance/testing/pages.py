@@ -130,7 +130,7 @@ class Pages:
         login, password = tenant.login(role)
         page.get_by_label("Login").fill(login)
         page.get_by_label("Password").fill(password)
-        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Sign in", exact=True).click()
         page.wait_for_url(lambda url: url.startswith(tenant.url()) and "/enter" not in url)
         self.sessions[tenant.base_url, role] = page.context.storage_state()
 

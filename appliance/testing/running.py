@@ -27,9 +27,13 @@ START_SECONDS = 30.0
 def make_config(folder: Path, **settings: Any) -> Config:
     """The configuration of a test: data in `folder`, a free port, quiet logs; `settings` are `section__name=value`.
 
+    Requests wait for their turn for up to 20 s, because the tests themselves keep the processors busy.
     The only environment variable used is GOS_RUNTIMES, the folder of the prepared runtimes.
     """
-    flags = {"storage.data": str(folder), "server.port": free_port(), "logs.level": "error", "queue.sweep_ms": 100}
+    flags = {
+        "storage.data": str(folder), "server.port": free_port(), "server.queue_ms": 10_000, "logs.level": "error",
+        "queue.sweep_ms": 100,
+    }  # fmt: skip
     if runtimes := environment("GOS_RUNTIMES"):
         flags["sandbox.runtimes"] = runtimes
     flags |= {name.replace("__", ".", 1): value for name, value in settings.items()}

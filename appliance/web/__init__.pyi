@@ -30,6 +30,7 @@ from .quart_adapter import view as view
 from .refusals import as_coded as as_coded
 from .refusals import error_response as error_response
 from .refusals import refuse as refuse
+from .requests import PROXY_LOGIN as PROXY_LOGIN
 from .requests import Exchange as Exchange
 from .requests import Request as Request
 from .requests import cookie_pairs as cookie_pairs

@@ -4,8 +4,10 @@ import json
 import logging
 from typing import Any
 
+import peewee
+
 from appliance.core.database.losses import ConnectionLost
-from appliance.core.errors import ApplianceError, http_status
+from appliance.core.errors import ApplianceError, ValidationFailed, http_status
 from appliance.core.texts import mark_error
 
 from .asgi import Send
@@ -19,9 +21,11 @@ PROBLEM = "application/problem+json"
 
 def as_coded(error: BaseException, message: str = "unhandled error") -> ApplianceError:
     """The error itself, if it has a code.  A lost connection to the database is logged in a line, any other exception in full: it
-    becomes `internal`."""
+    becomes `internal`.  PostgreSQL refuses a NUL in any text, wherever the caller has put it."""
     if isinstance(error, ApplianceError):
         return error
+    if isinstance(error, peewee.DataError) and "cannot contain NUL" in str(error):
+        return ValidationFailed("a text contains a NUL character (U+0000), which is not allowed; remove it")
     if isinstance(error, ConnectionLost):
         log.warning("%s: %s", message, error)
         return error.coded()

@@ -8,9 +8,11 @@ from urllib.parse import parse_qsl
 import werkzeug.urls  # noqa: F401  registers the codec error handler `werkzeug.url_quote`
 
 from appliance.tenants import PLACE, AdmissionSlot, HostMatch, NoSlot, split_host
+from appliance.tenants.single_sign_on import ProxyLogin
 
 from .asgi import Headers, Receive, Scope, Send, receive_pieces
 
+PROXY_LOGIN = "gos.proxy_login"  # in the scope: what a trusted proxy says about who has sent the request
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -117,6 +119,12 @@ class Request:
     def address(self) -> str:
         """The address of the client, behind trusted proxies."""
         return str(self.scope["gos.address"])
+
+    @property
+    def proxy_login(self) -> ProxyLogin | None:
+        """Who has sent the request, as a proxy of `sign_in.trusted_headers` says; for the console only."""
+        login: ProxyLogin | None = self.scope.get(PROXY_LOGIN)
+        return login
 
     @property
     def trace(self) -> str:

@@ -8,6 +8,7 @@ from appliance.agents import AgentRuns
 from appliance.agents.skills import Skills
 from appliance.agents.tools import Toolbox
 from appliance.backups import BackupRunner
+from appliance.backups.rehearsal import RehearsalRunner
 from appliance.blobs import Blobs
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config
@@ -23,14 +24,19 @@ from appliance.governance.executor import GovernedExecutor, TenantThreads
 from appliance.governance.policies import PolicyService
 from appliance.integrations import Integrations
 from appliance.llm import LanguageModels
-from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
+from appliance.monitor import AuditChecks, AuditForwarding, DiskGauge, KeyTraffic, Webhooks
 from appliance.monitor.alerts import Alerts
 from appliance.processes import ProcessFlow
+from appliance.quotas import QuotaUsage
 from appliance.sandbox import Pool
 from appliance.solutions import Referrers, SolutionServices, Transfers
 from appliance.tenants import LargeBodies, RateLimiter, Streams, Turns
 from appliance.tenants.grants import ConfirmationDecisions
-from appliance.tenants.sign_in import PasswordChecks
+from appliance.tenants.keys import KeyRequests, RefusedRequests
+from appliance.tenants.provisioning import Provisioning
+from appliance.tenants.second_factors import SecondFactors
+from appliance.tenants.sign_in import PasswordChecks, PasswordResets
+from appliance.tenants.single_sign_on import Directories, ProxySignIn, SingleSignOn
 from appliance.webapps import WebApps
 from appliance.webapps.access import Visits
 from appliance.webapps.certificates import Certificates
@@ -49,6 +55,9 @@ class Limits:
     large_bodies: LargeBodies
     starts: Turns
     password_checks: PasswordChecks
+    refused_requests: RefusedRequests
+    key_requests: KeyRequests
+    quotas: QuotaUsage
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,8 @@ class MonitorServices:
     webhooks: Webhooks
     disk: DiskGauge
     key_traffic: KeyTraffic
+    audit_checks: AuditChecks
+    audit_forwarding: AuditForwarding
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,12 @@ class Services:
     languages: Languages
     assets: Path
     limits: Limits
+    single_sign_on: SingleSignOn
+    directories: Directories
+    proxy_sign_in: ProxySignIn
+    second_factors: SecondFactors
+    provisioning: Provisioning
+    password_resets: PasswordResets
 
     processes: ProcessFlow
     integrations: Integrations
@@ -135,6 +152,7 @@ class Services:
     monitor: MonitorServices
 
     backups: BackupRunner
+    rehearsals: RehearsalRunner
     transfers: Transfers
     solutions: SolutionServices
     referrers: Referrers

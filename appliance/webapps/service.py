@@ -103,6 +103,8 @@ class WebApps:
             new = validate_texts(row.name if name is None else name, row.description if description is None else description)
             values = {"name": new[0], "description": new[1], "updated_at": max(clock.now_ms(), row.updated_at)}
             scope.update(WebAppRow, **values).where(WebAppRow.id == app_id).execute()
+            before = {"name": row.name, "description": row.description}
+            audit.record(scope, "webapp.change", app_id, audit.compare(before, {"name": new[0], "description": new[1]}))
             return self.get_app(scope, app_id)
 
         return db.write(change)
@@ -179,6 +181,7 @@ class WebApps:
         def save() -> Version:
             if versions.get_same(scope, row).state == "uploading":
                 versions.mark_ready(scope, self._blobs, row, rules, forms)
+                audit.record(scope, "webapp.ready", app_id, {"version": number})
             return self.get_version(scope, app_id, number)
 
         return db.write(save)

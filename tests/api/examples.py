@@ -80,12 +80,12 @@ _plain(
     "get_tenant", "list_members", "list_secrets", "list_keys", "list_processes", "search_executions", "list_collections",
     "list_llm_profiles", "list_connectors", "list_integrations", "search_calls", "list_webhooks", "list_kill_switches",
     "list_logs", "get_analytics", "get_queues", "list_failures", "list_audit", "list_alerts",
-    "verify_audit", "export_solution", "list_approvals", "list_invitations",
+    "verify_audit", "export_solution", "list_approvals", "list_invitations", "list_quotas",
 )  # fmt: skip
 
 _about("remove_member get_member_authority", user_id=Resources.member)
 _about("get_invitation revoke_invitation", invitation_id=Resources.invitation)
-_about("get_key revoke_key adopt_key", key_id=Resources.key)
+_about("get_key list_key_requests revoke_key adopt_key", key_id=Resources.key)
 _about("get_process list_versions list_executions", process_id=_process)
 _about("pause_process resume_triggers", process_id=Resources.process)
 _about("delete_process", process_id=Resources.process)

@@ -1,5 +1,6 @@
 """Keys over HTTP: issue, rotate, revoke, expire, addresses and rate limits."""
 
+import json
 import statistics
 import threading
 import time
@@ -41,6 +42,22 @@ def test_a_key_has_the_form_of_the_contract_and_is_shown_once(running: Running, 
     assert "key" not in answer.json()["data"]
     assert key["key"][10:-4] not in answer.text + acme.get(KEYS).text
     assert use(running, key["key"]).is_success
+
+
+def test_a_key_is_renamed_and_keeps_its_text(running: Running, acme: httpx.Client) -> None:
+    key = issue(acme)
+    changed = acme.patch(f"{KEYS}/{key['id']}", json={"name": " nightly import "})
+    assert changed.status_code == 200
+    assert (changed.json()["data"]["name"], changed.json()["data"]["kind"]) == ("nightly import", "service")
+    assert use(running, key["key"]).is_success
+    both = acme.patch(f"{KEYS}/{key['id']}", json={"name": "assistant", "kind": "agent"}).json()["data"]
+    assert (both["name"], both["kind"]) == ("assistant", "agent")
+    entries = acme.get(f"/api/v1/logs/audit?action=key.change&subject={key['id']}").json()["data"]
+    read = [json.loads(each["fields"]) for each in entries]
+    assert read == [{"name": ["nightly import", "assistant"]}, {"name": ["issued", "nightly import"]}]
+    for wrong in ({}, {"name": ""}, {"name": "two\nlines"}, {"name": None}):
+        error(acme.patch(f"{KEYS}/{key['id']}", json=wrong), 422, "validation_failed")
+    error(acme.patch(f"{KEYS}/key_none", json={"name": "new"}), 404, "not_found")
 
 
 def test_a_key_is_never_stored(running: Running, acme: httpx.Client) -> None:

@@ -1,107 +1,22 @@
 """Schemathesis against the live contract: real ids and examples mixed with generated data; every answer fits its schema.
 
-The normal run takes a sample; `packaging/test.sh -m fuzz` makes 5,000 requests.
+The normal run takes a sample; `packaging/test.sh -m fuzz` makes 5,000 requests, and `python -m tests.soak.fuzzing` 100,000.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import cycle
-from typing import Any
 
 import pytest
 import requests
-import schemathesis
-import yaml
-from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from appliance.api import load_routes
-from appliance.api.frame.routing import Route
-from tests.api.examples import EXAMPLES, Example
+from tests.api.openapi.fuzzing import Fuzz, is_endless, load_operations
 from tests.api.resources import Resources
-
-CHECKS = [content_type_conformance, response_headers_conformance, response_schema_conformance, status_code_conformance]
-QUICK = settings(deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-LONG_WAITS = {"wait", "run_at", "follow"}
-
-
-@schemathesis.serializer("application/zip", "application/gzip")
-def write_archive(context: Any, value: Any) -> bytes:
-    """An archive is sent as it is; of generated data its text."""
-    return value if isinstance(value, bytes) else json.dumps(value, default=str).encode()
-
-
-@dataclass
-class Fuzz:
-    """Sends cases and counts the responses."""
-
-    tenant: Resources
-    operations: dict[str, Any]
-    session: requests.Session
-    answers: Counter[int] = field(default_factory=Counter)
-    by_route: dict[str, Counter[int]] = field(default_factory=dict)
-
-    def send(self, route: Route, case: Any) -> None:
-        answer = case.call(base_url=f"http://127.0.0.1:{self.tenant.running.config.server.port}", session=self.session)
-        self.answers[answer.status_code] += 1
-        self.by_route.setdefault(route.name, Counter())[answer.status_code] += 1
-        allowed = {502, 504} if route.name == "execute_action" else set()
-        if answer.status_code not in allowed:
-            case.validate_response(answer, checks=[not_a_server_error, *CHECKS])
-
-    def run(self, route: Route, count: int) -> None:
-        """`count` requests to a route, four of five with valid parts of its example."""
-        operation = self.operations[route.name]
-        plans = cycle(("good", "query", "ids", "good", "nothing"))
-
-        @settings(QUICK, max_examples=count)
-        @given(case=operation.as_strategy())
-        def fuzz(case: Any) -> None:
-            plan = next(plans)
-            case.query = {name: value for name, value in (case.query or {}).items() if name not in LONG_WAITS}
-            example = EXAMPLES[route.name](self.tenant)
-            if plan != "nothing":
-                case.path_parameters = dict(example.path)
-            if plan in ("good", "query"):
-                apply_example(route, case, example, with_query=plan == "good")
-            self.send(route, case)
-
-        fuzz()
-
-
-def apply_example(route: Route, case: Any, example: Example, *, with_query: bool) -> None:
-    """The example's body, and its query unless the generated one is to stay."""
-    case.headers = {name: value for name, value in (case.headers or {}).items() if name not in ("If-Match", "Idempotency-Key")}
-    case.headers |= example.headers
-    if with_query:
-        case.query = dict(example.query)
-    if route.body is None:
-        return
-    # Generated YAML bodies are data that the library serializes, so the example is passed as data too.
-    case.body = yaml.safe_load(example.body) if example.media == "application/yaml" else example.body
-    case.media_type = example.media or "application/json"
-
-
-def is_endless(route: Route) -> bool:
-    return route.name == "follow_collection"
 
 
 @pytest.fixture(scope="module")
 def fuzz(ours: Resources) -> Iterator[Fuzz]:
-    document = ours.client.get("/api-docs/openapi.json").json()
-    schema = schemathesis.openapi.from_dict(json.loads(json.dumps(document)))
-    operations = {}
-    for result in schema.get_all_operations():
-        operation = result.ok()  # type: ignore[union-attr]  # the document is read by its own tests first
-        operations[operation.definition.raw["operationId"]] = operation
+    operations = load_operations(ours.client.get("/api-docs/openapi.json").json())
     with requests.Session() as session:
         session.headers["X-API-Key"] = ours.client.headers["x-api-key"]
         yield Fuzz(ours, operations, session)

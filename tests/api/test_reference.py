@@ -9,7 +9,9 @@ from appliance.tenants import SCOPES
 from tests.api.reference import PAGE, routes_page
 
 CONTRACT = (Path(__file__).parent.parent.parent / "docs" / "contract.md").read_text("utf-8")
-NOT_OF_THE_API = {"config_invalid", "sign_in_failed"}
+NOT_OF_THE_API = {
+    "config_invalid", "factor_refused", "proof_expired", "provider_refused", "sign_in_expired", "sign_in_failed", "sign_in_refused",
+}  # fmt: skip
 """Codes of the command line and of the sign-in page."""
 
 

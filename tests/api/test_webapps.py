@@ -67,7 +67,7 @@ def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, a
     actions = [
         entry["action"] for entry in data(acme.get("/api/v1/logs/audit", params={"subject": app.rpartition("/")[2], "limit": 5}))
     ]
-    assert actions == ["webapp.unpublish", "webapp.publish", "webapp.publish", "webapp.version", "webapp.publish"]
+    assert actions == ["webapp.unpublish", "webapp.publish", "webapp.publish", "webapp.ready", "webapp.version"]
 
 
 def test_an_interrupted_deploy_can_be_continued(acme: httpx.Client, app: str) -> None:

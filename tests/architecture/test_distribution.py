@@ -47,6 +47,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_pages_starter_and_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        lock = archive.read("appliance/locks/requirements.lock")  # from which `gos sbom` takes the hashes
+    assert lock == (ROOT / "packaging/requirements.lock").read_bytes()
     parts = [Path(name).parts for name in names]
     for needed in (("appliance", "ui", "templates"), ("appliance", "ui", "static"), ("appliance", "starter")):
         assert any(part[: len(needed)] == needed for part in parts), f"the wheel lacks {'/'.join(needed)}"
@@ -117,6 +119,12 @@ def test_a_lock_satisfies_the_project_file(lock: str, requirements: list[str]) -
     required = [Requirement(text) for text in requirements]
     missing = [str(each) for each in required if not each.specifier.contains(pins.get(canonicalize_name(each.name), "0"))]
     assert missing == [], "run packaging/lock.sh"
+
+
+def test_a_lock_is_complete() -> None:
+    """It is installed without looking at what the packages require, so nothing else would notice what is missing."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "No broken requirements found.\n")
 
 
 def test_tests_run_on_the_versions_that_the_appliance_runs_on() -> None:

@@ -30,6 +30,9 @@ DYNAMIC_CALLS = {
     "yaml.full_load",
     "os.system",
     "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "asyncio.create_subprocess_shell",
 }
 DYNAMIC_IMPORTS = {"pickle", "cPickle", "dill", "shelve", "marshal", "cloudpickle", "jsonpickle"}
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"}
@@ -81,9 +84,21 @@ def find_dynamic_code(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (dotted_name(node.func) in DYNAMIC_CALLS):
             yield f"line {node.lineno} calls {dotted_name(node.func)}"
+        if isinstance(node, ast.keyword) and node.arg == "shell" and not _is_false(node.value):
+            yield f"line {node.value.lineno} starts a shell"
+        if isinstance(node, ast.Call) and dotted_name(node.func).endswith(".xpath") and not _is_text(node.args[0]):
+            yield f"line {node.lineno} computes an XPath expression"
     for line, name in imported_modules(tree):
         if name.split(".")[0] in DYNAMIC_IMPORTS:
             yield f"line {line} imports {name}"
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def find_reads(tree: ast.AST, sources: set[str]) -> Iterator[str]:
@@ -136,13 +151,22 @@ def test_the_root_contains_only_the_agreed_entries() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["eval('1')", "import pickle", "from marshal import loads", "yaml.load(text, Loader=Safe)", "exec(code)"]
-)
+    "source",
+    [
+        "eval('1')", "import pickle", "from marshal import loads", "yaml.load(text, Loader=Safe)", "exec(code)",
+        "subprocess.run(line, shell=True)", "asyncio.create_subprocess_shell(line)", "tree.xpath(f'//{name}')",
+    ],
+)  # fmt: skip
 def test_dynamic_code_is_found(source: str) -> None:
     assert list(find_dynamic_code(ast.parse(source)))
 
 
-@pytest.mark.parametrize("source", ["yaml.safe_load(text)", "re.compile('a')", "db.exec", "connection.eval(script)"])
+HARMLESS = [
+    "yaml.safe_load(text)", "re.compile('a')", "db.exec", "connection.eval(script)", "run(line, shell=False)", "tree.xpath('a/b')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", HARMLESS)
 def test_similar_harmless_code_passes(source: str) -> None:
     assert list(find_dynamic_code(ast.parse(source))) == []
 

@@ -6,29 +6,15 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 import pytest
 from packaging.requirements import Requirement
 
+from appliance.cli.sbom.licences import SPDX_IDS, licence_from_file
 from tests.architecture.source_tree import ROOT
 
 # Permissive licences, and weak copyleft licences of packages that are used unchanged and can be replaced.
 PERMISSIVE = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD", "CC0-1.0", "ISC", "MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
-    "LLVM-exception",
+    "LLVM-exception", "Unlicense",
 }
 WEAK_COPYLEFT = {"LGPL-2.1", "LGPL-3.0-only", "MPL-2.0"}
-# The SPDX identifiers of licences that packages spell in other ways.
-SPDX_IDS = {
-    "3-Clause BSD License": "BSD-3-Clause",
-    "Apache 2.0": "Apache-2.0",
-    "Apache License, Version 2.0": "Apache-2.0",
-    "Apache Software License": "Apache-2.0",
-    "BSD 3-Clause License": "BSD-3-Clause",
-    "BSD License": "BSD",
-    "BSD-3-Clause, Apache-2.0, dependency licenses": "BSD-3-Clause AND Apache-2.0",  # pypdfium2, with PDFium's own
-    "MIT License": "MIT",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-    "PSFL": "PSF-2.0",
-    "Python Software Foundation License": "PSF-2.0",
-}
-GRANTS = {"Permission is hereby granted, free of charge, to any person obtaining a copy": "MIT"}
 TABLE = ROOT / "docs" / "licences.md"
 
 
@@ -53,13 +39,6 @@ def allowed_licence(text: str) -> str:
     return licence if words_of(licence) <= PERMISSIVE | WEAK_COPYLEFT else ""
 
 
-def licence_from_file(package: Distribution) -> str:
-    """The licence recognized by the text of the licence file."""
-    files = [file for file in package.files or [] if re.search(r"\.dist-info/.*licen[cs]e", str(file), re.IGNORECASE)]
-    texts = [" ".join(str(file.locate().read_text()).split()) for file in files]  # type: ignore[attr-defined]
-    return next((name for words, name in GRANTS.items() if any(words in text for text in texts)), "")
-
-
 def words_of(expression: str) -> set[str]:
     return set(re.split(r"\s+(?:AND|OR|WITH)\s+", expression))
 
@@ -76,7 +55,7 @@ def test_every_package_of_the_lock_has_an_allowed_licence(name: str) -> None:
         package = distribution(name)
     except PackageNotFoundError:
         pytest.fail(f"{name} is in the lock and not installed: install packaging/requirements-test.lock")
-    assert licence_of(package), f"look up the licence of {name}, and add what its metadata says to SAID if it may be shipped"
+    assert licence_of(package), f"look up the licence of {name}, and add what its metadata says to SPDX_IDS if it may be shipped"
 
 
 def test_the_page_lists_every_weak_copyleft_package() -> None:

@@ -14,10 +14,11 @@ import pytest
 from appliance import migrations
 from appliance.app.parts import make_places
 from appliance.app.store import open_store
+from appliance.backups import BackupSource
 from appliance.backups.copying import Source, open_source
 from appliance.backups.creation import Backup, make_backup
 from appliance.backups.restoring import RestoreRequest, RestoreResult, restore_backup
-from appliance.blobs import Blobs, installation_id
+from appliance.blobs import Blobs, read_installation
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
@@ -56,7 +57,7 @@ class World:
 
     @property
     def places(self) -> Any:
-        return make_places(self.config, installation_id(Sealer(load_or_make_key(self.config.data / "key"))))
+        return make_places(self.config, read_installation(self.config))
 
     def fill(self) -> TenantScope:
         """Inside `opened`: two tenants with entities that refer to each other, documents, a secret, a person."""
@@ -106,7 +107,7 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path / "data")
 
 
-def restore(path: Path, target: World, **options: Any) -> RestoreResult:
+def restore(path: BackupSource, target: World, **options: Any) -> RestoreResult:
     options.setdefault("passphrase", PASSPHRASE)
     return restore_backup(lambda _: target.config, make_places, RestoreRequest(path, **options))
 

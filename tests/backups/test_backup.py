@@ -89,7 +89,7 @@ def test_a_backup_that_is_not_encrypted_needs_the_key_file(stopped_world: tuple[
     other = make_world(tmp_path / "other")
     with other.opened():
         pass
-    with pytest.raises(BackupInvalid, match="the key file belongs to"):
+    with pytest.raises(BackupInvalid, match=r"needs the master key .* but the key file has"):
         restore(folder / "open.gosb", target, key_file=other.config.data / "key")
     assert not target.config.data.exists()
     restore(folder / "open.gosb", target, key_file=world.config.data / "key")

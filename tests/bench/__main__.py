@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from . import console, entities, executions, growth, idle, pocketbase, queue, request_cost, sandbox, static
+from . import console, entities, executions, growth, idle, overload, pocketbase, queue, request_cost, sandbox, static
 from .comparison import compare
 from .figures import Section, show
 from .report import FOLDER, PAGE, conditions, write_report
@@ -19,6 +19,7 @@ BENCHES: Mapping[str, Callable[[], Section]] = {
     "idle": idle.measure_section,
     "pocketbase": pocketbase.measure_section,
     "sandbox": sandbox.measure_section,
+    "overload": overload.measure_section,
     "queue": queue.measure_section,
     "static": static.measure_section,
     "console": console.measure_section,

@@ -160,13 +160,25 @@ def set_up(folder: Path, port: int, root: Path = ROOT) -> tuple[str, str]:
     line = [sys.executable, "-m", "appliance", "--data", str(folder)]
     subprocess.run([*line, "init"], cwd=root, env=environment, check=True, stdout=subprocess.DEVNULL)
     first = json.loads((folder / "first-run.json").read_text())
-    key = subprocess.run(
-        [*line, "key", "add", "--tenant", "demo", "--name", "bench", "--quiet"],
-        cwd=root, env=environment, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    key = _add_key(line, root, environment, "demo")
     if (folder / "gos.db").exists():
         raise_rate(folder)
     return first["tenant"], key
+
+
+def tenant_with_key(folder: Path, tenant: str) -> tuple[str, str]:
+    """Another tenant of the appliance and a key of it."""
+    line = [sys.executable, "-m", "appliance", "--data", str(folder)]
+    environment = environment_of(ROOT)
+    subprocess.run([*line, "tenant", "add", tenant], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return tenant, _add_key(line, ROOT, environment, tenant)
+
+
+def _add_key(line: Sequence[str], root: Path, environment: Mapping[str, str], tenant: str) -> str:
+    return subprocess.run(
+        [*line, "key", "add", "--tenant", tenant, "--name", "bench", "--quiet"],
+        cwd=root, env=environment, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
 
 
 def raise_rate(folder: Path) -> None:

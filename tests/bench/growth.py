@@ -117,9 +117,9 @@ def measure_retention(count: int) -> Row:
     took: list[float] = []
     submit = db.submit
 
-    def timed(fn: Any) -> Any:
+    def timed(fn: Any, **options: Any) -> Any:
         began = time.perf_counter()
-        future = submit(fn)
+        future = submit(fn, **options)
         future.add_done_callback(lambda _: took.append((time.perf_counter() - began) * 1000))
         return future
 

@@ -21,7 +21,7 @@ def live(start_appliance: Callable[..., Running], bucket: Settings, tmp_path_fac
     """An appliance that keeps contents in a bucket and lets clients download documents of 1 MB and more from it."""
     settings = {f"blobs__{name}": value for name, value in vars(bucket).items()} | {"blobs__prefix": "direct"}
     appliance = start_appliance(tmp_path_factory.mktemp("data"), **{**settings, "blobs__direct_from_mb": 1})
-    appliance.user("ann@acme.test", "a long password", "acme")
+    appliance.user("ann@acme.test", "a long and quiet password", "acme")
     yield appliance
     appliance.stop()
 
@@ -97,7 +97,7 @@ def test_the_console_redirects_to_the_bucket(live: Running, large: str) -> None:
     page = browser.at("acme", f"/console/documents/{document}/content")
     browser.get(page)
     assert urlsplit(browser.url).path != urlsplit(page).path, "nobody is signed in"
-    browser.sign_in("ann@acme.test", "a long password", "acme")
+    browser.sign_in("ann@acme.test", "a long and quiet password", "acme")
     answer = browser.get(page)
     assert answer.status_code == 302
     assert (answer.headers["Cache-Control"], answer.headers["Referrer-Policy"]) == ("no-store", "no-referrer")

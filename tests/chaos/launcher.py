@@ -1,8 +1,12 @@
 """Starts `gos serve` or `gos worker`, optionally with one defence removed: the control that the chaos test must fail."""
 
+import re
+
+from appliance.app import upkeep
+from appliance.blobs import local
 from appliance.cli import main
 from appliance.core import queue
-from appliance.core.database import db
+from appliance.core.database import db, sqlite, writers
 from appliance.core.leases import Lease, OrphanFinder
 from appliance.processes.engine import end_watch, store
 from appliance.processes.engine.runner import Runner
@@ -37,7 +41,30 @@ def remove_polls() -> None:
     queue.POLL_SECONDS_BESIDE_NOTICES = end_watch.MIN_SECONDS_BESIDE_NOTICES = 3600.0
 
 
-CONTROLS = {"none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper, "polls": remove_polls}
+def remove_full() -> None:
+    """Errors of a full disk are not recognised."""
+    writers._DISK = re.compile("(?!)")
+
+
+def remove_room() -> None:
+    """Nobody looks whether there is space again."""
+    upkeep.check_space = lambda folder: None  # type: ignore[attr-defined]
+
+
+def remove_syncs() -> None:
+    """SQLite's commits do not wait for the disk."""
+    sqlite._PRAGMAS = tuple(each.replace("synchronous=FULL", "synchronous=NORMAL") for each in sqlite._PRAGMAS)  # type: ignore[assignment]
+
+
+def remove_folder_syncs() -> None:
+    """New names of contents do not wait for the disk."""
+    local._sync_folder = lambda folder: None
+
+
+CONTROLS = {
+    "none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper, "polls": remove_polls, "full": remove_full,
+    "room": remove_room, "syncs": remove_syncs, "folders": remove_folder_syncs,
+}  # fmt: skip
 
 
 def launch(control: str, argv: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import secrets
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import main
+from appliance.core.config.sections import Blobs as BucketSettings
 from tests.architecture.source_tree import ROOT
 from tests.store.cluster import Cluster
 
@@ -113,3 +115,72 @@ def test_the_appliance_moves_to_the_database_of_another_configuration(
     code, out, errors = gos("--config", str(new), "--data", str(tmp_path / "data"), "migrate-to", str(back), "--json")
     assert (code, json.loads(out)["resumed"]) == (0, False), errors
     assert "acme" in gos("--config", str(back), "tenant", "list")[1]
+
+
+PHRASE = "a long phrase of this test"
+
+
+def test_a_tenant_is_taken_out_of_a_backup_and_imported_beside(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    monkeypatch.setenv("GOS_BACKUP_PASSPHRASE", PHRASE)
+    file, export = str(tmp_path / "whole.gosb"), str(tmp_path / "acme.gost")
+    assert gos("backup", file)[0] == 0
+    code, out, _ = gos("backup", "list", file)
+    assert (code, "  acme (acme): " in out) == (0, True)
+    assert json.loads(gos("backup", "list", file, "--json")[1])["tenants"][0]["id"] == "acme"
+    code, out, _ = gos("--data", str(tmp_path / "nowhere"), "restore", file, "--tenant", "acme", "--to", export)
+    assert (code, "gos tenant import" in out, (tmp_path / "nowhere").exists()) == (0, True, False)
+    assert gos("tenant", "import", export, "--as", "before")[0] == 0
+    assert "before" in gos("tenant", "list")[1]
+    assert "has acme" in gos("restore", file, "--tenant", "nobody", "--to", str(tmp_path / "x"))[2]
+    assert "no document 'doc_1'" in gos("restore", file, "--document", "doc_1", "--to", str(tmp_path / "x"))[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--tenant", "acme"), "needs --to PATH"),
+        (("--to", "x"), "needs --tenant ID or --document ID"),
+        (("--tenant", "acme", "--to", "x", "--replace"), "leave them out with --to"),
+        (("--tenant", "acme", "--to", "x", "--all-revisions"), "needs --document ID"),
+    ],
+    ids=["no-target", "nothing", "replace", "revisions"],
+)
+def test_options_that_do_not_fit_are_refused(gos: Gos, arguments: tuple[str, ...], words: str) -> None:
+    code, _, errors = gos("restore", "whole.gosb", *arguments)
+    assert (code, words in errors) == (1, True)
+
+
+def test_backups_are_listed_downloaded_and_restored_from_a_bucket(
+    gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: BucketSettings
+) -> None:
+    for name in ("endpoint", "region", "key_id", "secret_key"):
+        monkeypatch.setenv(f"GOS_BACKUP_{name.upper()}", getattr(bucket, name))
+    place = f"s3://{bucket.bucket}/cli-{secrets.token_hex(6)}"
+    file, copy = f"{place}/whole.gosb", str(tmp_path / "copy.gosb")
+    assert gos("tenant", "add", "acme")[0] == 0
+    assert "must be encrypted" in gos("backup", file)[2]
+    assert gos("backup", "list", place)[1] == "none\n"
+    monkeypatch.setenv("GOS_BACKUP_PASSPHRASE", PHRASE)
+    assert file in gos("backup", file)[1]
+    assert "exists already" in gos("backup", file)[2]
+    assert [each["file"] for each in json.loads(gos("backup", "list", place, "--json")[1])] == [file]
+    assert "  acme (acme): " in gos("backup", "list", file)[1]
+    assert "is complete" in gos("restore", "--verify", file)[1]
+    assert gos("backup", "download", file, copy)[0] == 0
+    assert "is complete" in gos("restore", "--verify", copy)[1]
+    assert "exists already" in gos("backup", "download", file, copy)[2]
+    assert "were restored to" in gos("--data", str(tmp_path / "restored"), "restore", file)[1]
+    assert "acme" in gos("--data", str(tmp_path / "restored"), "tenant", "list")[1]
+    assert "there is no backup" in gos("restore", "--verify", f"{place}/other.gosb")[2]
+
+
+def test_backups_of_a_folder_are_listed(gos: Gos, tmp_path: Path) -> None:
+    assert gos("tenant", "add", "acme")[0] == 0
+    (tmp_path / "backups").mkdir()
+    assert gos("backup", str(tmp_path / "backups" / "gos-20260301T020000Z.gosb"))[0] == 0
+    code, out, _ = gos("backup", "list", str(tmp_path / "backups"), "--json")
+    (row,) = json.loads(out)
+    assert (code, row["made_at"][:10], row["encrypted"]) == (0, "2026-03-01", "no")
+    assert "there is no backup and no folder" in gos("backup", "list", str(tmp_path / "nowhere"))[2]
+    assert "needs the address of a backup in a bucket" in gos("backup", "download", str(tmp_path), "x")[2]

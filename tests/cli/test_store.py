@@ -5,9 +5,11 @@ import io
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,7 @@ def test_wrong_usage_is_one_sentence_and_code_two(gos: Gos, argv: list[str]) -> 
         (["tenant", "add", "No Name"], "lower-case letters"),
         (["tenant", "delete", "nobody", "--yes"], "there is no tenant 'nobody'"),
         (["user", "add", "ann@example.com", "--tenant", "nobody"], "there is no tenant 'nobody'"),
-        (["user", "password", "nobody@example.com"], "12 to 1000 characters"),
+        (["user", "password", "nobody@example.com"], "15 to 1000 characters"),
         (["secret", "set", "a-b", "--tenant", "acme"], "letters, digits and underscores"),
         (["secret", "delete", "none", "--tenant", "acme"], "there is no secret 'none' in this tenant"),
         (["secret", "list", "--tenant", "nobody"], "there is no tenant 'nobody'"),
@@ -152,10 +154,31 @@ def test_a_key_is_added_rotated_and_revoked(gos: Gos, acme: str) -> None:
     assert gos("key", "rotate", key["id"], "--tenant", acme)[0] == 1
 
 
+def test_a_key_is_limited_to_some_resources(gos: Gos, acme: str, tmp_path: Path) -> None:
+    more = ("--process", "orders", "--process", "returns", "--integration", "erp")
+    assert gos("key", "add", "--tenant", acme, "--name", "ci", *more)[0] == 0
+    db.open_database(f"sqlite:///{tmp_path / 'data' / 'gos.db'}")
+    try:
+        ((limits,),) = db.rows("SELECT limits FROM api_key")
+    finally:
+        db.close_database()
+    assert json.loads(limits) == {"processes": ["orders", "returns"], "integrations": ["erp"]}
+
+
+def test_a_key_is_renamed(gos: Gos, acme: str) -> None:
+    (key,) = data(gos("key", "add", "--tenant", acme, "--name", "ci", "--json"))
+    renamed = data(gos("key", "rename", key["id"], "nightly import", "--tenant", acme, "--json"))
+    assert renamed == {"id": key["id"], "name": "nightly import"}
+    assert {row["name"] for row in data(gos("key", "list", "--tenant", acme, "--json"))} == {"nightly import"}
+    code, _out, errors = gos("key", "rename", key["id"], "", "--tenant", acme)
+    assert (code, "name must have 1 to 200 printable characters" in errors) == (1, True)
+
+
 def test_tenants_are_listed_and_deleted_after_a_confirmation(gos: Gos, acme: str) -> None:
-    assert data(gos("tenant", "add", "globex", "--json")) == {"id": "globex", "name": "globex"}
+    added = data(gos("tenant", "add", "globex", "--json"))
+    assert added == {"id": "globex", "name": "globex", "kind": "standard", "expires_at": None}
     assert [row["id"] for row in data(gos("tenant", "list", "--json"))] == ["acme", "globex"]
-    assert gos("tenant", "list")[1].splitlines()[0].split() == ["id", "name", "kind", "created_at"]
+    assert gos("tenant", "list")[1].splitlines()[0].split() == ["id", "name", "kind", "created_at", "expires_at"]
     for answer in ("", "no\n", "acm\n"):
         assert gos("tenant", "delete", "acme", stdin=answer)[0] == 1
     assert gos("tenant", "delete", "acme", stdin="acme\n")[0] == 0
@@ -163,9 +186,44 @@ def test_tenants_are_listed_and_deleted_after_a_confirmation(gos: Gos, acme: str
     assert gos("tenant", "list")[1] == "none\n"
 
 
+def test_the_second_factors_of_a_user_are_removed(gos: Gos, acme: str, tmp_path: Path) -> None:
+    assert gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner")[0] == 0
+    (ann,) = data(gos("user", "list", "--json"))
+    row = (ann["id"], ann["id"], "totp", "Phone", b"sealed", 0, 0)
+    sql = "INSERT INTO second_factor (id, user_id, kind, name, sealed, counter, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    with closing(sqlite3.connect(tmp_path / "data" / "gos.db")) as database:
+        database.execute(sql, row)
+        database.commit()
+    for count in (1, 0):
+        assert data(gos("user", "reset-factors", "ann@example.com", "--json")) == {"login": "ann@example.com", "removed": count}
+    code, _, error = gos("user", "reset-factors", "nobody@example.com")
+    assert (code, "there is no user 'nobody@example.com'" in error) == (1, True)
+
+
+def test_users_are_listed_disabled_enabled_and_deleted(gos: Gos, acme: str) -> None:
+    for login, role in (("ann@example.com", "owner"), ("bob@example.com", "viewer")):
+        assert gos("user", "add", login, "--tenant", acme, "--role", role)[0] == 0
+    code, _, error = gos("user", "disable", "ann@example.com")
+    assert code == 1
+    assert "ann@example.com is the only owner of acme; make somebody else owner first, or use --leave-tenants-without" in error
+    assert data(gos("user", "disable", "bob@example.com", "--json")) == {"login": "bob@example.com", "state": "disabled"}
+    ann, bob = data(gos("user", "list", "--json"))
+    assert (ann["state"], ann["disabled_at"], ann["tenants"]) == ("active", None, [{"id": acme, "role": "owner"}])
+    assert (bob["login"], bob["state"], bob["disabled_at"] is not None) == ("bob@example.com", "disabled", True)
+    assert "bob@example.com  disabled  acme (viewer)" in gos("user", "list")[1]
+    assert data(gos("user", "enable", "bob@example.com", "--json")) == {"login": "bob@example.com", "state": "active"}
+    for answer in ("\n", "no\n"):
+        assert gos("user", "delete", "bob@example.com", stdin=answer)[0] == 1
+    assert gos("user", "delete", "bob@example.com", stdin="bob@example.com\n")[0] == 0
+    leave = gos("user", "delete", "ann@example.com", "--yes", "--leave-tenants-without-owner", "--json")
+    assert data(leave) == {"deleted": "ann@example.com"}
+    assert gos("user", "list")[1] == "none\n"
+    assert gos("user", "enable", "ann@example.com")[0] == 1
+
+
 def test_users_and_secrets(gos: Gos, acme: str) -> None:
     user = data(gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner", "--json"))
-    assert len(user["password"]) >= 12
+    assert len(user["password"]) >= 15
     code, out, _ = gos("user", "add", "bob@example.com", "--password-stdin", stdin="a long enough password\n")
     assert (code, out) == (0, "user bob@example.com added\n")
     assert gos("user", "password", "bob@example.com", stdin="another long password\n")[0] == 0

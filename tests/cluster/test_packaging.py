@@ -179,3 +179,29 @@ def test_probes_ask_what_a_server_answers() -> None:
     service, budget = BASE[("Service", "gos")], BASE[("PodDisruptionBudget", "gos-server")]
     labels = BASE[("Deployment", "gos-server")]["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"] == labels == budget["spec"]["selector"]["matchLabels"]
+
+
+CREDENTIAL = re.compile(
+    r"(?:password|secret_?key|secret|token)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<value>[^\s\"',}]+)|://\w+:(?P<inline>[^@/\s]+)@",
+    re.IGNORECASE,
+)
+VARIABLE = re.compile(r"\$\{?\w+|\{secretName|\{secretKeyRef|gos-|shop-|false|true|…")  # a variable, or the name of what holds it
+
+
+def find_credentials(text: str) -> list[str]:
+    without_variables = re.sub(r"\$\{[^}]*\}", "${X}", text)
+    values = [match["value"] or match["inline"] for match in CREDENTIAL.finditer(without_variables)]
+    return [value for value in values if not VARIABLE.match(value)]
+
+
+def test_no_packaged_file_holds_a_password() -> None:
+    paths = [path for path in FOLDER.parent.rglob("*") if path.suffix in (".yaml", ".yml", ".conf", ".service", ".env", ".json")]
+    assert len(paths) >= 10
+    assert {path.name: values for path in paths if (values := find_credentials(path.read_text("utf-8")))} == {}
+    for name in ("GOS_POSTGRES_PASSWORD", "GOS_S3_SECRET"):
+        assert f"${{{name}:?" in (FOLDER / "compose.yaml").read_text("utf-8"), "compose refuses to start without it"
+
+
+@pytest.mark.parametrize("text", ['POSTGRES_PASSWORD: "gos"', "url: postgresql://gos:gos@postgres/gos", "secretKey: abc"])
+def test_a_password_in_a_file_is_found(text: str) -> None:
+    assert find_credentials(text)

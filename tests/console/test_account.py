@@ -28,10 +28,32 @@ def is_signed_in(browser: Browser) -> bool:
 def test_other_sessions_end_and_this_one_stays(running: Running, person: str) -> None:
     here, there = signed_in(running, person), signed_in(running, person)
     page = here.get(here.at(TENANT, "/console/account")).text
-    assert (page.count('data-testid="row"'), page.count("this browser")) == (4, 1)
+    assert (page.count('data-testid="row"'), page.count("this browser<")) == (2, 1)
+    assert page.count(f"in {TENANT}<") == 2
     page = here.post(here.at(TENANT, "/console/account/sessions/end"), {}).text
-    assert (page.count('data-testid="row"'), page.count("this browser")) == (1, 1)
+    assert (page.count('data-testid="row"'), page.count("this browser<")) == (1, 1)
     assert (is_signed_in(here), is_signed_in(there)) == (True, False)
+
+
+def test_one_other_sign_in_ends_by_its_button(running: Running, person: str) -> None:
+    here, there = signed_in(running, person), signed_in(running, person)
+    agent = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0 <b>"
+    third = Browser(running)
+    third.get(third.at(TENANT, "/console/"))
+    third.post(third.url, {"login": person, "password": PASSWORD}, **{"User-Agent": agent})
+    page = here.get(here.at(TENANT, "/console/account")).text
+    assert (page.count("Firefox on Linux</strong>"), page.count("from 127.0.0.1"), "Gecko" in page) == (1, 6, False)
+    path = page.partition('aria-label="Sign out Firefox on Linux"')[2].partition('action="')[2].partition('"')[0]
+    page = here.post(here.at(TENANT, path), {}).text
+    assert (page.count('data-testid="row"'), "Firefox" in page) == (2, False)
+    assert [is_signed_in(each) for each in (here, there, third)] == [True, True, False]
+
+
+def test_all_sessions_end_at_once(running: Running, person: str) -> None:
+    here, there = signed_in(running, person), signed_in(running, person)
+    assert 'name="password"' in here.post(here.at(TENANT, "/console/account/sessions/end-all"), {}).text
+    assert here.url.startswith(here.at("", "/sign-in"))
+    assert (is_signed_in(here), is_signed_in(there)) == (False, False)
 
 
 def test_a_new_password_ends_every_session(running: Running, person: str) -> None:
@@ -51,7 +73,7 @@ def test_a_new_password_ends_every_session(running: Running, person: str) -> Non
     [
         ({"old": "not my password"}, "This is not your current password."),
         ({"again": "something else"}, "The two new passwords differ"),
-        ({"password": "short", "again": "short"}, "A password must have 12 to 1000 characters"),
+        ({"password": "short", "again": "short"}, "A password must have 15 to 1000 characters"),
         ({"password": PASSWORD, "again": PASSWORD}, "The new password must differ from the old one"),
     ],
     ids=["old", "again", "short", "same"],

@@ -20,7 +20,7 @@ SEEN = ("title", "aria-label", "placeholder", "alt")
 # These stay English: what a connector was tested against, quoted from its documentation; names of licences; the reason
 # in the example of a policy, which is data.
 UNTRANSLATED = re.compile(
-    r"loopback|the file system of Linux|the verifier standardwebhooks| AND | WITH |Reading orders is the clerk"
+    r"loopback|the file system of Linux|the verifier standardwebhooks| AND | WITH |The Unlicense|Reading orders is the clerk"
 )
 CONNECTORS = ("http", "email", "postgresql", "s3", "salesforce", "mcp", "openapi", "webhook")
 

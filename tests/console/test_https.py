@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console.frame.dispatch import content_policy
+from appliance.console.frame.content_policy import content_policy
 from appliance.console.frame.rendering import Renderer
 from appliance.console.frame.routing import Arrival, ConsoleRequest, Page
 from appliance.console.frame.session import safe_target

@@ -90,12 +90,17 @@ def test_a_page_beyond_the_role_is_refused(signed_in: Callable[[str], Browser], 
 OF_APPLIANCE = "/console/appliance/"
 # Forms that readers may submit, and why.
 OPEN_FORMS = {
-    "/console/account/password": "one's own", "/console/account/language": "one's own",
-    "/console/account/sessions/end": "one's own", "/console/first-steps/dismiss": "one's own", SIGN_OUT: "one's own",
+    "/console/account/password": "one's own", "/console/account/data": "one's own",
+    "/console/account/language": "one's own",
+    "/console/account/sessions/end": "one's own", "/console/account/sessions/end-all": "one's own",
+    "/console/account/factors/<factor_id>/rename": "one's own", "/console/account/factors/<factor_id>/remove": "one's own",
+    "/console/account/recovery-codes": "one's own", "/console/account/recovery-codes/file": "one's own",
+    "/console/account/sessions/<sign_in_id>/end": "one's own", "/console/first-steps/dismiss": "one's own", SIGN_OUT: "one's own",
     "/console/confirmations/<confirmation_id>": "an owner decides",
     "/console/approvals": "decides who is asked", "/console/approvals/<approval_id>": "decides who is asked",
     "/console/documents/<document_id>/reviews/<review_id>": "decides who is asked",
     "/console/skills/<name>/approve": "an approver decides", "/console/skills/<name>/revoke": "an approver decides",
+    "/console/quotas": "administrators of the appliance", "/console/quotas/expiry": "administrators of the appliance",
     "/console/audit/verify": "changes nothing", "/console/policies/-/decide": "changes nothing",
 }  # fmt: skip
 

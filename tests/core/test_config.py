@@ -1,5 +1,6 @@
 """Settings: strict, typed, from file, environment and flags in that order."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from appliance.core import yaml12
 from appliance.core.config import Config, load_config, setting_names
 from appliance.core.config.example import example
+from appliance.core.config.sign_in import read_client_secret
+from appliance.core.config.view import list_settings
 from appliance.core.errors import ConfigInvalid
 
 ROOT = Path(__file__).parents[2]
@@ -129,3 +132,103 @@ def test_an_unknown_flag_names_the_nearest_setting() -> None:
 )
 def test_the_address_of_a_tenant(flags: dict[str, Any], url: str) -> None:
     assert load_config(environment={}, flags=flags).tenant_url("acme") == url
+
+
+PROVIDER = {"id": "corp", "issuer": "https://id.example.com", "client_id": "gos"}
+ROLE = {"group": "ops", "tenant": "acme", "role": "operator"}
+
+
+def provider_flags(*providers: Any, **settings: Any) -> dict[str, Any]:
+    return {"sign_in.providers": list(providers), **{f"sign_in.{name}": value for name, value in settings.items()}}
+
+
+def test_providers_are_read_with_their_roles(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush\n")
+    text = (
+        "sign_in:\n  local_accounts: false\n  break_glass: root@example.com\n  providers:\n"
+        "    - {id: corp, issuer: 'https://id.example.com', client_id: gos, groups_claim: groups, allow_unknown: true,\n"
+        f"       client_secret_file: {secret}, roles: [{{group: ops, tenant: acme, role: operator, approver: true}}]}}\n"
+    )
+    section = load_config(write(tmp_path, text), environment={}).sign_in
+    (provider,) = section.providers
+    assert (provider.label, provider.scopes, provider.link_by) == ("corp", ("email", "profile"), "none")
+    assert [(each.group, each.tenant, each.role, each.approver) for each in provider.roles] == [("ops", "acme", "operator", True)]
+    assert (section.local_accounts, read_client_secret(provider)) == (False, "hush")
+
+
+def test_a_section_of_two_words_is_read_from_the_environment() -> None:
+    environment = {"GOS_SIGN_IN_BREAK_GLASS": "root@example.com", "GOS_SIGN_IN_PROVIDERS": json.dumps([PROVIDER])}
+    section = load_config(environment=environment).sign_in
+    assert (section.break_glass, [each.id for each in section.providers]) == ("root@example.com", ["corp"])
+    with pytest.raises(ConfigInvalid, match=r"GOS_SIGN_IN_PROVIDERS: sign_in\.providers"):
+        load_config(environment={"GOS_SIGN_IN_PROVIDERS": "[{"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"sign_in.providers": PROVIDER}, ["sign_in.providers must be a list"]),
+        (provider_flags("corp"), ["sign_in.providers[0] must be a mapping"]),
+        (provider_flags({**PROVIDER, "isuer": "x"}), ["sign_in.providers[0].isuer", "issuer"]),
+        (provider_flags({"id": "corp", "client_id": "gos"}), ["sign_in.providers[0].issuer is missing"]),
+        (provider_flags({**PROVIDER, "allow_unknown": "perhaps"}), ["sign_in.providers[0].allow_unknown", "true or false"]),
+        (provider_flags(PROVIDER, {**PROVIDER, "id": "b"}), ["two providers have the issuer https://id.example.com"]),
+        (provider_flags(PROVIDER, {**PROVIDER, "issuer": "https://b.example"}), ["two providers have the id corp"]),
+        (provider_flags({**PROVIDER, "id": "Corp"}), ["sign_in.providers[0].id", "lower-case"]),
+        (provider_flags({**PROVIDER, "issuer": "http://id.example.com"}), ["sign_in.providers[0].issuer", "https"]),
+        (provider_flags({**PROVIDER, "client_id": ""}), ["sign_in.providers[0].client_id", "empty"]),
+        (provider_flags({**PROVIDER, "scopes": ["a b"]}), ["sign_in.providers[0].scopes", "'a b'"]),
+        (provider_flags({**PROVIDER, "client_secret": "a", "client_secret_file": "/b"}), ["cannot be combined"]),
+        (provider_flags({**PROVIDER, "client_secret_file": "b"}), ["client_secret_file must be an absolute path"]),
+        (provider_flags({**PROVIDER, "link_by": "email_verified", "login_claim": "upn"}), ["login_claim must be email"]),
+        (provider_flags({**PROVIDER, "groups_claim": "groups"}), ["groups_claim and roles must be set together"]),
+        (provider_flags({**PROVIDER, "roles": [ROLE]}), ["groups_claim and roles must be set together"]),
+        (
+            provider_flags({**PROVIDER, "groups_claim": "groups", "roles": [{**ROLE, "role": "boss"}]}),
+            ["sign_in.providers[0].roles[0].role", "owner, builder, operator, viewer"],
+        ),
+        (
+            provider_flags({**PROVIDER, "groups_claim": "groups", "roles": [{**ROLE, "tenant": ""}]}),
+            ["sign_in.providers[0].roles", "tenant must not be empty"],
+        ),
+        (provider_flags(PROVIDER, local_accounts=False), ["sign_in.break_glass"]),
+        (provider_flags(local_accounts=False, break_glass="root"), ["sign_in.providers needs a provider"]),
+    ],
+)
+def test_a_wrong_provider_is_named(flags: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigInvalid) as refusal:
+        load_config(environment={}, flags=flags)
+    assert all(word in refusal.value.message for word in words), refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"second_factor.required_for": ["owner", "boss"]}, "required_for: 'boss' is not a role; the roles are owner, builder"),
+        ({"second_factor.step_up_minutes": 0}, "step_up_minutes is 0; it must be from 1 to 1440"),
+        ({"second_factor.step_up_minutes": 1441}, "step_up_minutes is 1441; it must be from 1 to 1440"),
+        ({"second_factor.step_up_password": "perhaps"}, "step_up_password must be true or false"),
+    ],
+)
+def test_a_wrong_setting_of_second_factors_is_named(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigInvalid, match=words):
+        load_config(environment={}, flags=flags)
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "No such file"), (b" \n", "is empty"), (b"\xff", "not UTF-8")])
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    config = load_config(environment={}, flags=provider_flags({**PROVIDER, "client_secret_file": str(file)}))
+    with pytest.raises(ConfigInvalid, match=f"client_secret_file of corp: {file}.*{words}"):
+        read_client_secret(config.sign_in.providers[0])
+
+
+def test_a_client_secret_is_not_shown() -> None:
+    with pytest.raises(ConfigInvalid, match=r"providers\[0\]\.client_secret must be a text$"):
+        load_config(environment={}, flags=provider_flags({**PROVIDER, "client_secret": 81347}))
+    config = load_config(environment={}, flags=provider_flags({**PROVIDER, "client_secret": "hush81f3"}))
+    (view,) = [each for each in list_settings(config)["sign_in"] if each.name == "sign_in.providers"]
+    assert (view.value, "hush81f3" in repr(config)) == ("corp: https://id.example.com", False)

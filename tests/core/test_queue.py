@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import peewee
 import pytest
 
+from appliance.core import huey_adapter
 from appliance.core import queue as core_queue
 from appliance.core.database import db
 from appliance.core.database.changes import read_state
 from appliance.core.database.notices import Notices, notices
 from appliance.core.errors import StorageFull
-from appliance.core.huey_adapter import ENQUEUED
+from appliance.core.huey_adapter import ENQUEUED, DatabaseStorage
 from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import Scheduler
 from tests.store.opening import open_migrated
@@ -70,6 +72,23 @@ def test_a_message_arrives_after_the_commit(queue: TaskQueue, inbox: Inbox) -> N
     db.write(lambda: queue.enqueue("wake", "acme", "exe_1", 5))
     assert inbox.wait_for(1) == [("acme", "exe_1", 5)]
     assert queue.depth() == 0
+
+
+def test_no_worker_fails_because_the_disk_is_full(
+    database: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = DatabaseStorage("waiting")
+    db.write(lambda: storage.enqueue(b"a message"))
+
+    def fail(self: DatabaseStorage) -> None:
+        raise peewee.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(huey_adapter, "FULL_DISK_PAUSE", 0.01)
+        patch.setattr(DatabaseStorage, "_delete_first", fail)
+        assert [storage.dequeue(), storage.dequeue()] == [None, None]
+    assert [record.name for record in caplog.records if record.levelname != "DEBUG"] == ["appliance.core.database.writers"]
+    assert storage.dequeue() == b"a message"
 
 
 def test_a_rollback_leaves_no_message(queue: TaskQueue, inbox: Inbox) -> None:

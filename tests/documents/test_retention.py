@@ -76,7 +76,8 @@ def test_a_retained_document_cannot_be_deleted_or_moved(
     for attempt in reversed(attempts[:2]):
         attempt()
     actions = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = 'acme' ORDER BY seq")]
-    assert actions == ["document.hold", "document.retain", "document.release"]
+    retaining = ["document.hold", "document.change", "document.retain", "document.release"]
+    assert actions == [*retaining, "document.change", "document.delete"]
 
 
 @pytest.mark.usefixtures("deletions")

@@ -28,7 +28,8 @@ EGRESS_MODULES = {
     "llm/service.py": "requests to models, behind the segment of an agent run and the model access of a step",
     "monitor/deliveries.py": "webhooks, which are held while the tenant is off",
     "connectors/testing.py": "tests of plugins",
-    "webapps/access/oidc.py": "the appliance itself: people who sign in at their provider",
+    "tenants/directories/client.py": "the appliance itself: people who sign in with their directory",
+    "tenants/oidc/discovery.py": "the appliance itself: people who sign in at their provider",
     "webapps/domains/probing.py": "the appliance itself: who a host name belongs to",
 }
 """The modules that open a connection to an outside address, and what for."""

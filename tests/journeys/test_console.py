@@ -111,7 +111,7 @@ def test_a_failure_is_explained_and_listed(page: Page, journey: QaTenant) -> Non
 
 def test_a_key_is_issued_and_works(page: Page, journey: QaTenant, running: Running) -> None:
     page.goto(journey.url("/console/keys/new"))
-    page.get_by_label("Name").fill("journey")
+    page.get_by_label("Name", exact=True).fill("journey")
     page.get_by_role("button", name="Read everything").click()
     page.get_by_role("button", name="Issue key").click()
     key = page.locator("#key").inner_text()

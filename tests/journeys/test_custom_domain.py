@@ -172,7 +172,7 @@ def sign_in(page: Page, live: Running) -> None:
     page.goto(address(live, "journey.localhost", "/console/"))
     page.get_by_label("Login").fill("owner@journey.test")
     page.get_by_label("Password").fill("correct horse battery")
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("navigation").first).to_be_visible()
 
 

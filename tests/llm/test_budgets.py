@@ -12,6 +12,7 @@ from appliance.llm import usage
 from appliance.llm.prompt import parse_prompt
 from appliance.llm.service import Origin
 from appliance.llm.usage import UsageSum
+from appliance.quotas import limits
 from tests.llm.conftest import Desk
 from tests.llm.provider import Say
 
@@ -39,15 +40,37 @@ def test_usage_is_summed_by_day_with_its_cost(desk: Desk) -> None:
     assert desk.llm.get_usage(desk.scope, "default").day == UsageSum(), "of another tenant nothing is seen"
 
 
-@pytest.mark.parametrize("limits", [{"day": {"tokens": 240}}, {"month": {"tokens": 240}}, {"day": {"cost": 0.0008}}])
-def test_a_used_up_budget_stops_the_next_call(desk: Desk, limits: dict[str, object]) -> None:
-    desk.profile(price=PRICE, budgets=limits)
+@pytest.mark.parametrize("budgets", [{"day": {"tokens": 240}}, {"month": {"tokens": 240}}, {"day": {"cost": 0.0008}}])
+def test_a_used_up_budget_stops_the_next_call(desk: Desk, budgets: dict[str, object]) -> None:
+    desk.profile(price=PRICE, budgets=budgets)
     answers = [desk.ask() for _ in range(3)]
     assert [done.error is None for done in answers] == [True, True, False]
     error = answers[2].error
     assert isinstance(error, BudgetExceeded)
-    assert next(iter(limits)) in error.message
+    assert next(iter(budgets)) in error.message
     assert len(desk.provider.requests) == 2, "nothing was sent"
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "limit"),
+    [
+        ("llm_tokens_per_day", 240, 240), ("llm_tokens_per_month", 240, 240), ("llm_cost_per_day", 800_000, 0.0008),
+        ("llm_cost_per_month", 800_000, 0.0008),
+    ],
+)  # fmt: skip
+def test_a_quota_of_the_tenant_counts_all_profiles(desk: Desk, name: str, amount: int, limit: float) -> None:
+    desk.profile(price=PRICE)
+    assert desk.ask().error is None
+    db.write(lambda: usage.book(desk.scope, "gone", usage.day_of(clock.now_ms()), UsageSum(1, 200, 0, 400_000)))
+    db.write(lambda: limits.set_own(desk.scope, name, amount))
+    assert desk.llm.get_usage(desk.scope, "default").day.calls == 1
+    error = desk.ask().error
+    assert isinstance(error, BudgetExceeded)
+    assert (error.extra["quota"], error.extra["limit"]) == (name, limit)
+    assert f"raise the quota {name}" in error.message
+    assert len(desk.provider.requests) == 1, "nothing was sent"
+    db.write(lambda: limits.set_own(desk.scope, name, 10**12))
+    assert desk.ask().error is None
 
 
 def test_an_execution_has_a_budget_of_its_own(desk: Desk) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from appliance.core import logs as process_log
 from appliance.core.database import db
+from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
+from appliance.monitor import AuditChecks, audit
 from appliance.monitor.audit import AuditFilter, ChainStatus
 
 
@@ -121,3 +122,45 @@ def test_secrets_are_redacted(acme: TenantScope) -> None:
     db.write(lambda: audit.record(acme, "secret.set", "to tops3cret", {"value": "tops3cret"}))
     (entry,) = audit.list_entries(acme, AuditFilter(), PageRequest()).items
     assert "tops3cret" not in entry.fields + entry.subject
+
+
+def test_an_export_can_be_verified_without_the_appliance(acme: TenantScope) -> None:
+    act(acme, 6)
+    lines = list(audit.iter_exported(acme))
+    assert audit.verify_exported(lines) == ChainStatus(True, 6, 1, 6)
+    assert audit.verify_exported([*lines[2:5], "\n"]) == ChainStatus(True, 3, 3, 5)
+    assert audit.verify_exported([lines[0], *lines[2:]]) == ChainStatus(False, 1, 1, 1, 3, "entry 2 is missing")
+    changed = lines[3].replace("key_3", "key_9")
+    assert audit.verify_exported([*lines[:3], changed]) == ChainStatus(False, 3, 1, 3, 4, "its content was changed")
+    assert audit.verify_exported([]) == ChainStatus(True, 0, None, None)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "7", '{"seq": 1}', '"text"'])
+def test_a_line_that_is_no_entry_is_named(acme: TenantScope, line: str) -> None:
+    act(acme, 1)
+    with pytest.raises(ValidationFailed, match="line 2 is not an exported entry"):
+        audit.verify_exported([*audit.iter_exported(acme), line])
+
+
+def test_an_export_may_be_of_some_time_only(acme: TenantScope) -> None:
+    act(acme, 3)
+    at = [entry.at for entry in audit.list_entries(acme, AuditFilter(), PageRequest(sort="seq")).items]
+    assert len(list(audit.iter_exported(acme, until=at[0]))) == 0
+    assert len(list(audit.iter_exported(acme, since=at[0]))) == 3
+
+
+def test_a_broken_trail_is_logged_once_and_counted(acme: TenantScope, other: TenantScope, caplog: pytest.LogCaptureFixture) -> None:
+    act(acme)
+    act(other, 2)
+    checks = AuditChecks()
+    checks.verify_all()
+    assert (checks.count_broken(), caplog.messages) == (0, [])
+    db.write(lambda: db.execute("UPDATE audit_entry SET subject = 'key_9' WHERE tenant_id = 'acme' AND seq = 3"))
+    checks.verify_all()
+    checks.verify_all()
+    assert checks.count_broken() == 1
+    broken = "the audit trail of tenant acme is broken at entry 3: its content was changed; `gos audit verify` says more"
+    assert caplog.messages == [broken]
+    db.write(lambda: db.execute("UPDATE audit_entry SET subject = 'key_9' WHERE tenant_id = 'acme' AND seq = 2"))
+    checks.verify_all()
+    assert len(caplog.messages) == 2

@@ -17,6 +17,8 @@ from tests.redteam.attempts import Attempts, attempts
 
 BODIES = [route for route in load_routes() if route.body is not None and route.method != "GET"]
 NOISE = {
+    "quota_use",
+    "quota_notice",
     "log_line",
     "tally",
     "tally_late",

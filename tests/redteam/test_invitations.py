@@ -170,7 +170,7 @@ PATHS = [
 
 
 def test_changing_a_password_needs_the_old_one(running: Running, guild: Guild) -> None:
-    """There is no reset over the network: whoever forgot theirs asks whoever runs the machine (`gos user password`)."""
+    """Without it, only a link by mail replaces a password, or whoever runs the machine (`gos user password`)."""
     login, _ = guild.person("owner")
     mine, elsewhere = Browser(running), Browser(running)
     for browser in (mine, elsewhere):
@@ -184,6 +184,10 @@ def test_changing_a_password_needs_the_old_one(running: Running, guild: Guild) -
                     sent = client.post(f"/{path}", data={"login": login, "email": login, **new})
                     away = sent.status_code in (303, 401, 403, 404, 405)
                     table.check(f"{path} on {host or 'the base host'}", away, (sent.status_code, sent.headers, sent.text))
+                for token in ("", "guessed", "%", "null", "A" * 43):
+                    form = {"token": token, "login": login, "password": OTHER}
+                    status = client.post("/password/new", data=form).status_code
+                    table.check(f"a link of {token!r} on {host or 'the base host'}", status in (404, 410), status)
         for name, form in {
             "without the old one": new,
             "with an empty old one": new | {"old": ""},

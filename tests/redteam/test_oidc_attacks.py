@@ -1,18 +1,19 @@
 """OpenID Connect: tokens, answers and providers that lie about who signed in."""
 
 import base64
+import hmac
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 from joserfc import jws
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jwk import ECKey, RSAKey
 
 from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
-from appliance.webapps.access import AuthorizationResponse, OidcClient, ProviderFailed, parse_access
-from appliance.webapps.access.oidc import Identity
+from appliance.tenants.oidc import AuthorizationResponse, Identity, OidcClient, ProviderFailed
+from appliance.webapps.access import parse_access
 from tests.redteam.attempts import attempts
 from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signer, unsigned
 
@@ -22,9 +23,17 @@ Sign = Callable[[dict[str, Any]], str]
 
 
 def by_public_key(claims: dict[str, Any]) -> str:
-    """HS256 with the text of the public key as the secret: what confuses libraries that take the algorithm's word."""
-    public = OctKey.import_key(RSA.as_pem(private=False), {"kid": "rsa"})
-    return signer(public, "HS256")(claims)
+    """HS256 with the text of the public key as the secret: what confuses libraries that take the algorithm's word.
+
+    By hand, because our library refuses such a secret.
+    """
+    parts = ({"alg": "HS256", "kid": "rsa"}, claims)
+    text = ".".join(_encode(json.dumps(part).encode()) for part in parts)
+    return f"{text}.{_encode(hmac.digest(RSA.as_pem(private=False), text.encode(), 'sha256'))}"
+
+
+def _encode(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def with_own_key(claims: dict[str, Any]) -> str:

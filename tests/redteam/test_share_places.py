@@ -10,6 +10,7 @@ import pytest
 
 from appliance.core.errors import Overloaded
 from appliance.sites.front.places import Origin, RequestSlot, RequestSlots
+from appliance.sites.front.work_queue import WorkQueue
 from appliance.testing.running import Running, make_config, start
 from tests.api.resources import Resources
 
@@ -125,7 +126,7 @@ def test_more_streams_poll_less_often(narrow: Running) -> None:
     intervals: list[Any] = []
     with ExitStack() as stack:
         for _ in range(400):
-            stack.enter_context(streams.waiting(RequestSlot(RequestSlots(1))))
+            stack.enter_context(streams.waiting(RequestSlot(slots(1))))
         intervals.append(streams.poll_interval(0.2))
     assert intervals == [2.0]
     assert streams.poll_interval(0.2) == 0.2
@@ -152,6 +153,10 @@ def execute_and_wait(narrow: Running, process: str) -> None:
     with narrow.api("acme") as client:
         answer = client.post(f"/api/v1/processes/{process}/execute", params={"wait": 30}, json={})
         assert answer.status_code == 200, answer.text
+
+
+def slots(most: int) -> RequestSlots:
+    return RequestSlots(most, WorkQueue(most, 1.0))
 
 
 @contextmanager
@@ -181,7 +186,7 @@ def flood(places: RequestSlots, stack: ExitStack, make: Any, most: int = 2000) -
     ],
 )
 def test_a_flood_leaves_slots_to_others(flooding: Any, share: float) -> None:
-    places = RequestSlots(256)
+    places = slots(256)
     with ExitStack() as stack:
         assert flood(places, stack, flooding) == 256 * share
         with occupied(places, *[Origin("globex", f"198.51.100.{n}") for n in range(32)]):
@@ -192,7 +197,7 @@ def test_a_flood_leaves_slots_to_others(flooding: Any, share: float) -> None:
 
 
 def test_slow_clients_of_one_tenant_leave_room_to_others() -> None:
-    places = RequestSlots(256)
+    places = slots(256)
     with ExitStack() as stack:
         for number in range(1024):
             place = RequestSlot(places)
@@ -207,7 +212,7 @@ def test_slow_clients_of_one_tenant_leave_room_to_others() -> None:
 
 
 def test_a_stream_that_ends_releases_its_slot_once() -> None:
-    places, ended = RequestSlots(4), []
+    places, ended = slots(4), []
     place = RequestSlot(places)
     with place.occupy(Origin("acme", "192.0.2.1")):
         with place.released():

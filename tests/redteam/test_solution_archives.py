@@ -66,11 +66,12 @@ def tenant(running: Running) -> str:
 
 
 def state(tenant: str) -> dict[str, Any]:
-    """How many rows the tenant has of everything that an apply may make or change, and what the audit trail says."""
+    """How many rows the tenant has of everything that an apply may make or change, and how many changes its audit trail tells."""
     tables = {name for (name,) in db.rows("SELECT name FROM sqlite_master WHERE type = 'table'")} & set(STATE)
     assert len(tables) > 6, tables
     counted = {name: db.rows(f"SELECT count(*) FROM {name} WHERE tenant_id = ?", (tenant,))[0][0] for name in sorted(tables)}  # noqa: S608
-    audited = db.rows("SELECT count(*) FROM audit_entry WHERE tenant_id = ? AND actor <> 'system'", (tenant,))
+    changes = "actor <> 'system' AND action <> 'request.refuse'"
+    audited = db.rows(f"SELECT count(*) FROM audit_entry WHERE tenant_id = ? AND {changes}", (tenant,))  # noqa: S608
     return counted | {"audited": audited[0][0]}
 
 

@@ -82,7 +82,7 @@ def _guess_sessions(running: Running, table: Attempts) -> None:
     other = running.user("other-guessed@acme.test", "correct horse battery", "acme")
 
     def find(token: str, tenant: str | None = "acme") -> Any:
-        return sessions.find_session(sealer, token, tenant, lifetime_ms=HOUR, request_id="r")
+        return sessions.find_session(sealer, token, tenant, lifetime_ms=HOUR, use=sessions.SessionUse("r"))
 
     token = sessions.create_session(sealer, user, "acme", lifetime_ms=HOUR)
     theirs = sessions.create_session(sealer, other, "acme", lifetime_ms=HOUR)

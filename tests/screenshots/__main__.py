@@ -25,7 +25,10 @@ def appliance() -> Iterator[Running]:
     """A running appliance in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         running = start(
-            make_config(Path(folder), demo__order_system=True, egress__allow=["127.0.0.0/8"], console__administrators=[LOGIN])
+            make_config(
+                Path(folder), demo__order_system=True, egress__allow=["127.0.0.0/8"], console__administrators=[LOGIN],
+                mail__server="smtp://127.0.0.1:9", mail__sender="gos@northgate.test",
+            )
         )
         try:
             yield running

@@ -10,9 +10,11 @@ import httpx
 
 from appliance.agents import runs
 from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.solutions import apply_solution, starter_input, starter_solution, write_zip
-from appliance.tenants import people, service
+from appliance.tenants import SignedIn, people, service
+from appliance.tenants.second_factors import factors, step_ups
 from appliance.tenants.sign_in import sessions
 from appliance.testing.running import Running
 from tests.agents.model_server import obey, serving
@@ -75,6 +77,9 @@ def furnish(running: Running) -> FurnishedTenant:
         _add_governance(house)
         _add_agent(house)
         _add_keys(house)
+        house.things["step_up"] = _request_proof(running, "ben@northgate.test")
+        house.things["password"] = "a-new-password-for-ben"
+        running.services.password_resets.store("ben@northgate.test", house.things["password"], "127.0.0.1")
         invitation = house.ask("POST", "/invitations", {"login": "iris@northgate.test", "role": "operator", "approver": True})
         house.things["invitation"] = invitation["link"].partition("token=")[2]
         for name, login, lifetime_ms in (("another", LOGIN, DAY_MS), ("ended", "ben@northgate.test", -1)):
@@ -82,6 +87,21 @@ def furnish(running: Running) -> FurnishedTenant:
                 running.services.sealer, users[login], TENANT, lifetime_ms=lifetime_ms
             )
     return house
+
+
+def _request_proof(running: Running, login: str) -> str:
+    """Somebody with a passkey and an app, whose form waits for a proof; returns the token of the form."""
+    person = people.find_user(login)
+    ben = SignedIn(person.id, login, "builder", running.tenant(TENANT))
+    services = running.services
+
+    def add() -> None:
+        factors.add_factor(person.id, "passkey", "Laptop", {"counter": 0})
+        factors.add_factor(person.id, "totp", "Phone", {"counter": 0})
+
+    db.write(add)
+    services.second_factors.replace_recovery_codes(person.id)
+    return step_ups.store_request(services.sealer, ben, "/console/people", "")
 
 
 def _add_processes(house: FurnishedTenant) -> None:
@@ -205,6 +225,7 @@ def _add_keys(house: FurnishedTenant) -> None:
         ("warehouse scanner", ["processflow.execute", "processflow.read"], 12),
         ("monthly report", ["entities.read", "logs.read"], 300),
     ):
-        house.ask("POST", "/keys", {"name": name, "scopes": scopes, "expires_at": clock.rfc3339(clock.now_ms() + days * DAY_MS)})
+        expires_at = clock.rfc3339(clock.now_ms() + days * DAY_MS)
+        house.things["key"] = house.ask("POST", "/keys", {"name": name, "scopes": scopes, "expires_at": expires_at})["id"]
     old = house.ask("POST", "/keys", {"name": "old shop", "scopes": ["entities.read"]})
     house.ask("DELETE", f"/keys/{old['id']}")

@@ -19,6 +19,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/appliance": ("/console/appliance",),
     "/console/appliance/backups": ("/console/appliance/backups",),
     "/console/appliance/configuration": ("/console/appliance/configuration",),
+    "/console/appliance/people": ("/console/appliance/people", "/console/appliance/people?login=eve@northgate.test"),
     "/console/appliance/tenants": ("/console/appliance/tenants",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
     "/console/approvals/<approval_id>": ("/console/approvals/{approval}",),
@@ -61,6 +62,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/integrations/-/new": ("/console/integrations/-/new?connector=http", "/console/integrations/-/new?connector=email"),
     "/console/integrations/catalogue": ("/console/integrations/catalogue",),
     "/console/keys": ("/console/keys",),
+    "/console/keys/<key_id>": ("/console/keys/{key}",),
     "/console/keys/new": ("/console/keys/new",),
     "/console/kill-switches": ("/console/kill-switches",),
     "/console/llm-profiles": ("/console/llm-profiles",),
@@ -90,11 +92,13 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
         "/console/processes/order-intake/test", "/console/processes/order-intake/test?step=check",
     ),
     "/console/processes/<process_id>/versions": ("/console/processes/order-intake/versions",),
+    "/console/quotas": ("/console/quotas",),
     "/console/secrets": ("/console/secrets",),
     "/console/secrets/<name>": ("/console/secrets/order_token",),
     "/console/settings": ("/console/settings",),
     "/console/settings/export": ("/console/settings/export",),
     "/console/settings/reset": ("/console/settings/reset",),
+    "/console/settings/visitors": ("/console/settings/visitors", "/console/settings/visitors?login=guest@example.com"),
     "/console/skills": ("/console/skills",),
     "/console/skills/<name>": ("/console/skills/returns",),
     "/console/skills/<name>/file": ("/console/skills/returns/file?path=SKILL.md",),
@@ -108,11 +112,16 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
 # Addresses of the base host, for signed-in users and for visitors.
 BASE_ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/": ("/",),
+    "/factors/app": ("/factors/app?tenant={tenant}",),
+    "/factors/new": ("/factors/new?tenant={tenant}",),
     "/hand-over": ("/hand-over?tenant=nobody",),
     "/visit": ("/visit?host=nobody",),
 }
 SIGNED_OUT: Mapping[str, tuple[str, ...]] = {
+    "/confirm": ("/confirm?request={step_up}", "/confirm?request=nobody"),
     "/invitation": ("/invitation?token={invitation}", "/invitation?token=nobody"),
+    "/password/forgotten": ("/password/forgotten",),
+    "/password/new": ("/password/new?token={password}", "/password/new?token=nobody"),
     "/sign-in": ("/sign-in", "/sign-in?tenant={tenant}"),
 }
 
@@ -136,7 +145,16 @@ NOT_PAGES: Mapping[str, str] = {
     "/console/joined": "a redirect, which may end a session",
     "/console/logs/live": "a stream of events",
     "/console/oauth/callback": "a form that sends itself on, with what a provider answered",
+    "/console/proven": "a form that sends itself on, after a proof",
     "/console/settings/export/<name>": "a file",
+    "/confirm/options": "data for a script",
+    "/factors/passkey/options": "data for a script",
+    "/oidc/<provider>/callback": "what a provider answered, with a session or a problem",
+    "/oidc/<provider>/start": "a redirect to a provider",
+    "/signed-out": "a page behind a trusted proxy only; tests/console/sign_in/test_trusted_header.py shows what it says",
+    "/sign-in/factor": "a page for somebody who entered a password a moment ago; looks like /confirm",
+    "/sign-in/factor/options": "data for a script",
+    "/sign-in/passkey/options": "data for a script",
     "/sign-out": "a redirect",
     "/visit/signed-in": "a page that leads on at once",
 }

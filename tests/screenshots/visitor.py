@@ -22,7 +22,7 @@ def signed_in_context(chromium: Browser, config: Config) -> Iterator[BrowserCont
     page.goto(url_of(config, Screen("/console/about")))
     page.get_by_label("Login").fill(LOGIN)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url(url_of(config, Screen("/console/about")))
     page.close()
     yield context

@@ -312,7 +312,7 @@ def test_a_base_host_sign_in_continues_to_the_app(running: Running, club: str, v
         form = browser.get(path)
         assert form.headers["location"].startswith("/sign-in?host=club--acme")
         page = browser.get(form.headers["location"])
-        (action,) = re.findall(r'action="(/sign-in[^"]*)"', page.text)
+        (action,) = re.findall(r'action="(/sign-in\?[^"]*)"', page.text)
         done = send(browser, action.replace("&amp;", "&"), {"login": LOGIN, "password": WORD})
         assert urlsplit(done.headers["location"]).path == "/visit/signed-in"
         between = browser.get(done.headers["location"], headers={"Cookie": cookie_of(done)})

@@ -239,6 +239,46 @@ def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certifica
     assert headers == [b"max-age=31536000", b"max-age=31536000", b""]
 
 
+def test_hsts_can_include_subdomains(folder: Path, certificates: Certificates) -> None:
+    hosts = {"domains__base": "gos.example", "domains__content": "apps.gos.example", "tls__hsts_subdomains": True}
+    chain, key = internal_certificate(make_config(folder, server__tls="internal", domains__base="gos.example"))
+    config = make_config(folder, server__tls="files", server__certificate=str(chain), server__private_key=str(key), **hosts)
+    server = build_server_config(config, certificates)
+    server.create_ssl_context()
+    assert asyncio.run(hsts_for(server, config, "acme.gos.example")) == b"max-age=31536000; includeSubDomains"
+    assert asyncio.run(hsts_for(server, config, "shop--acme.apps.gos.example")) == b"", "left to the app"
+
+
+def test_hsts_is_set_behind_a_proxy_that_terminates_tls(folder: Path, certificates: Certificates) -> None:
+    async def front(scope: Any, receive: Any, send: Any) -> None:
+        scope["scheme"] = dict(scope["headers"]).get(b"x-forwarded-proto", b"http").decode()  # as ours does for trusted proxies
+        await page(scope, receive, send)
+
+    async def read(config: Config, host: str, proto: str) -> bytes:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        headers = [(b"host", host.encode()), (b"x-forwarded-proto", proto.encode())]
+        scope = {"type": "http", "scheme": "http", "path": "/", "method": "GET", "headers": headers}
+        await Transport(front, config, build_server_config(config, certificates))(scope, receive, send)
+        header: bytes = dict(sent[0]["headers"]).get(b"strict-transport-security", b"")
+        return header
+
+    hosts: dict[str, Any] = {"domains__base": "gos.example", "domains__content": "apps.gos.example"}
+    behind = make_config(folder, server__trusted_proxies=["127.0.0.1"], **hosts)
+    requests = [("gos.example", "https"), ("acme.gos.example", "https"), ("acme.gos.example", "http"), ("a.localhost", "https"),
+             ("shop--acme.apps.gos.example", "https")]  # fmt: skip
+    year = b"max-age=31536000"
+    assert [asyncio.run(read(behind, *each)) for each in requests] == [year, year, b"", b"", b""]
+    without = make_config(folder, **hosts), make_config(folder, server__trusted_proxies=["127.0.0.1"], tls__hsts=False, **hosts)
+    assert [asyncio.run(read(config, "gos.example", "https")) for config in without] == [b"", b""]
+
+
 def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certificates) -> None:
     def read_hsts(config: Config) -> list[bytes]:
         server = build_server_config(config, certificates)

@@ -214,3 +214,22 @@ def test_the_builtin_authority_is_the_fallback(server: ServerConfig, folder: Pat
     with httpx.Client(verify=trust, trust_env=False, timeout=30) as client:
         sni = {"sni_hostname": "localhost"}
         await_that(lambda: client.get(f"https://127.0.0.1:{port_of(server)}/", extensions=sni).status_code == 200)
+
+
+def test_cipher_suites_are_authenticated_and_forward_secret(server: ServerConfig) -> None:
+    context = server.create_ssl_context()
+    assert context is not None
+    suites = [suite for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"]
+    assert suites, "TLS 1.2 is offered beside 1.3"
+    assert [suite["name"] for suite in suites if not suite["aead"] or suite["kea"] not in ("kx-ecdhe", "kx-dhe")] == []
+    assert min(suite["strength_bits"] for suite in context.get_ciphers()) >= 128
+    assert context.maximum_version in (ssl.TLSVersion.MAXIMUM_SUPPORTED, ssl.TLSVersion.TLSv1_3)
+
+
+def test_no_client_certificate_is_asked_for(server: ServerConfig, certificates: Certificates, authority: Authority) -> None:
+    certificates.upload(ACME, HOST, authority.pair(HOST))
+    offer = server.offer(HOST)
+    assert offer is not None
+    for context in (offer.context, server.create_ssl_context()):
+        assert context is not None
+        assert context.verify_mode == ssl.CERT_NONE

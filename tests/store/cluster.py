@@ -3,11 +3,13 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +77,25 @@ class Cluster:
         """`fast` is in order, `immediate` as if it had crashed; both end every session."""
         self._control("stop", "-w", "-m", mode)
 
+    def kill(self) -> None:
+        """kill -9 of the server and of all its processes."""
+        file = self.folder / "data" / "postmaster.pid"
+        main = int(file.read_text().split()[0])
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        for process in (main, *map(int, children)):
+            with suppress(ProcessLookupError):  # ended meanwhile
+                os.kill(process, signal.SIGKILL)
+        for process in (main, *map(int, children)):
+            while _is_alive(process):
+                time.sleep(0.005)  # between two looks, until the kernel has ended it
+        for each in (file, *self.folder.glob(".s.PGSQL.*.lock")):
+            each.unlink()  # where nobody collects the dead, the next server would take them for the living
+
+    def is_running(self) -> bool:
+        """Whether the server has not ended by itself."""
+        command: list[str | Path] = [self._programs / "pg_ctl", "status", "-D", self.folder / "data"]
+        return subprocess.run(command, capture_output=True, check=False, **self._as()).returncode == 0
+
     def _control(self, verb: str, *options: str | Path) -> None:
         command = [self._programs / "pg_ctl", verb, "-D", self.folder / "data", *options]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **self._as())
@@ -92,6 +113,17 @@ class Cluster:
         self._count += 1
         self.execute(f"CREATE DATABASE test_{self._count} TEMPLATE template0 {options}")
         return self.url(f"test_{self._count}")
+
+    def copy_database(self, url: str) -> str:
+        """The URL of a new database with the schema and the rows of another, which nobody uses meanwhile."""
+        self._count += 1
+        name = url.removeprefix("postgresql://gos@/").partition("?")[0]
+        self.execute(f"CREATE DATABASE test_{self._count} TEMPLATE {name}")
+        return self.url(f"test_{self._count}")
+
+    def drop_database(self, url: str) -> None:
+        """Delete a database, and end the sessions that use it."""
+        self.execute(f"DROP DATABASE {url.removeprefix('postgresql://gos@/').partition('?')[0]} WITH (FORCE)")
 
     def emptied(self) -> str:
         """The URL of the one database that has this release's schema, with no rows: much quicker than a new one."""
@@ -114,6 +146,14 @@ class Cluster:
             ]
             other.execute("; ".join(["SET session_replication_role = replica", *commands]).encode())
         return self._emptied
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended may still wait for its parent."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @contextmanager

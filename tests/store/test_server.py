@@ -14,6 +14,7 @@ from appliance.core.database.postgresql_presence import LockPresence
 from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import ConfigInvalid
 from appliance.migrations import BASELINE, last_number
+from appliance.web import as_coded
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
@@ -35,6 +36,13 @@ def mine(store: str, tmp_path: Path) -> Iterator[Presence]:
     presence = open_presence(tmp_path / "workers")
     yield presence
     presence.close()
+
+
+@on_server
+def test_a_text_with_a_nul_is_an_error_of_the_caller(store: str) -> None:
+    with pytest.raises(peewee.DataError) as failure:
+        db.rows("SELECT ?", ("a\0b",))
+    assert as_coded(failure.value).status == 422
 
 
 def test_a_killed_process_is_dead_at_once(mine: Presence, store: str, tmp_path: Path) -> None:

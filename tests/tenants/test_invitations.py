@@ -33,7 +33,7 @@ def test_a_new_user_chooses_a_password_and_becomes_a_member(owner: TenantScope, 
     assert (invitation.login, invitation.state, invitation.sending) == ("new@example.com", "open", "link")
     offer = invitations.read_offer(sealer, token)
     assert (offer.tenant, offer.login, offer.role, offer.has_account) == ("One", "new@example.com", "operator", False)
-    with pytest.raises(ValidationFailed, match="12 to 1000"):
+    with pytest.raises(ValidationFailed, match="15 to 1000"):
         invitations.accept(sealer, token, "short")
     person, tenant_id = invitations.accept(sealer, token, PASSWORD)
     assert (person.login, tenant_id) == ("new@example.com", "one")

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from appliance.core import ids
+from appliance.core.catalogues import Languages
+from appliance.core.config import load_config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.tenants import idempotency, people
 from appliance.tenants.idempotency import RequestKey
 from appliance.tenants.models import Person
-from appliance.tenants.sign_in import Attempts, counts, email_codes, sessions
+from appliance.tenants.sign_in import Attempts, PasswordResets, counts, email_codes, sessions
 from appliance.tenants.sign_in.email_codes import CodeTarget, EmailCodes
 from tests.store.cluster import Cluster
 from tests.store.interleaving import Pair, check_pair, without_exclusive_writes
@@ -25,7 +28,7 @@ def sealer(cluster: Cluster) -> Iterator[Sealer]:
 
 
 def signed_in(of: Office, person: Person, token: Any) -> bool:
-    session = sessions.find_session(of.sealer, str(token), None, lifetime_ms=HOUR, request_id="")
+    session = sessions.find_session(of.sealer, str(token), None, lifetime_ms=HOUR, use=sessions.SessionUse())
     return session is not None and session.user_id == person.id
 
 
@@ -45,7 +48,7 @@ def a_session_is_used_and_signed_out(of: Office) -> Pair:
     person = add_person()
     token = sessions.create_session(of.sealer, person.id, None, lifetime_ms=HOUR)
     return Pair(
-        lambda: sessions.find_session(of.sealer, token, None, lifetime_ms=2 * HOUR, request_id="") and None,
+        lambda: sessions.find_session(of.sealer, token, None, lifetime_ms=2 * HOUR, use=sessions.SessionUse()) and None,
         lambda: sessions.close_sign_in(of.sealer, token),
         lambda: signed_in(of, person, token),
     )
@@ -93,6 +96,18 @@ def a_password_is_changed_twice(of: Office) -> Pair:
     person = add_person(PASSWORD)
     change = partial(people.change_password, of.scope, person.login, PASSWORD)
     return Pair.of((partial(change, f"{number} {OTHER_PASSWORD}") for number in range(2)), lambda: of.count("audit_entry"))
+
+
+def a_link_replaces_a_password_twice(of: Office) -> Pair:
+    """One of two who have the link chooses the password."""
+    person, token = add_person(PASSWORD), ids.new("lnk")
+    resets = PasswordResets(load_config(environment={}, flags={}), of.sealer, Languages(tuple))
+    resets.store(person.login, token, "192.0.2.0")
+
+    def replace(password: str) -> None:
+        resets.replace(token, password)
+
+    return Pair.of(partial(replace, f"{number} {OTHER_PASSWORD}") for number in range(2))
 
 
 def two_wrong_codes(of: Office) -> Pair:
@@ -162,6 +177,7 @@ PAIRS: dict[str, Callable[[Office], Pair]] = {
     for each in (
         a_code_is_redeemed_twice, a_session_is_used_and_signed_out, a_tenant_is_entered_and_the_browser_signed_out,
         a_browser_is_handed_over_and_signed_out, somebody_signs_in_while_the_password_is_replaced, a_password_is_changed_twice,
+        a_link_replaces_a_password_twice,
         two_wrong_codes, a_right_code_twice, two_last_codes_of_an_hour, two_attempts_to_sign_in, a_request_is_begun_twice,
         a_request_of_a_dead_process_is_begun_twice, a_request_is_finished_and_begun_again,
     )

@@ -20,7 +20,7 @@ from tests.screenshots.furnishing import LOGIN, furnish
 from tests.store.cluster import running_cluster
 
 FOLDER = Path(__file__).parent / "databases"
-_VALUES = {"text": "x", "integer": 1, "bigint": 1, "boolean": 0, "blob": b"x", "bytea": b"x", "double precision": 1.0}
+_VALUES = {"text": "x", "integer": 1, "bigint": 1, "boolean": False, "blob": b"x", "bytea": b"x", "double precision": 1.0}
 _TABLES = {
     True: "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '%_index%'",
     False: "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",

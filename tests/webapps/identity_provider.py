@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 
+LOGOUT = "http://schemas.openid.net/event/backchannel-logout"
 CLIENT, SECRET = "shop", "client-secret-4711"
 EC = ECKey.generate_key("P-256", {"kid": "ec"})
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
@@ -48,6 +50,15 @@ class IdentityProvider:
         assert (self.params["response_type"], self.params["code_challenge_method"]) == ("code", "S256")
         assert "openid" in self.params["scope"].split()
         return f"{self.params['redirect_uri']}?{urlencode({'code': 'code-1', 'state': self.params['state']})}"
+
+    def logout_token(self, **changed: Any) -> str:
+        """A logout token for this client about the user of `claims`; None as a value leaves a claim out."""
+        now = int(time.time())
+        claims = {
+            "iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": secrets.token_hex(8),
+            "events": {LOGOUT: {}}, "sub": self.claims["sub"], **changed,
+        }  # fmt: skip
+        return self.sign({name: value for name, value in claims.items() if value is not None})
 
     def close(self) -> None:
         self.server.close()

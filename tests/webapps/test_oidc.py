@@ -9,8 +9,8 @@ import pytest
 
 from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
+from appliance.tenants.oidc import AuthorizationResponse, Identity, OidcClient, ProviderFailed
 from appliance.webapps.access.access import parse_access
-from appliance.webapps.access.oidc import AuthorizationResponse, Identity, OidcClient, ProviderFailed
 from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signer, unsigned
 
 BACK = "http://shop--acme.content.localhost/_gos/oidc"
@@ -114,7 +114,7 @@ def test_keys_are_fetched_again_when_they_rotate(
     provider.keys, provider.sign = [fresh], signer(fresh, "ES256")
     with pytest.raises(ProviderFailed, match="does not publish"):
         identify(provider, client)
-    monkeypatch.setattr("appliance.webapps.access.oidc.KEYS_REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr("appliance.tenants.oidc.discovery.KEYS_REFRESH_SECONDS", 0.0)
     assert identify(provider, client).subject == "u-1"
     fetched = [request.path for request in provider.server.received].count("/jwks")
     assert fetched == 2

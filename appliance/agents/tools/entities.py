@@ -52,7 +52,7 @@ def entity_tools() -> list[Tool]:
                 "aggregates, page by page."
             ),
             input_schema=query, output_schema=listed(_ENTITY), effect="read", scopes=frozenset({"entities.read"}), call=_query,
-            long=("items",),
+            long=("items",), reaches=lambda _, arguments: [("collection", arguments["collection"])],
         ),
         Tool(
             name="write_entities", title="Write entities",
@@ -60,6 +60,7 @@ def entity_tools() -> list[Tool]:
             "Each error has a pointer to its operation; the outcomes are in the order of the operations.",
             input_schema=write, output_schema=outputs(("outcomes",), outcomes={"type": "array", "items": _OUTCOME}),
             effect="write", scopes=frozenset({"entities.write"}), call=_write, hints=Hints(destructive=True), long=("outcomes",),
+            reaches=lambda _, arguments: [("collection", each["collection"]) for each in arguments["operations"]],
         ),
     ]  # fmt: skip
 

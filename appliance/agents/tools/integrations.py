@@ -81,6 +81,7 @@ class IntegrationTools:
             ),
             input_schema=arguments, output_schema=listed(item), effect="read", scopes=frozenset({"integrations.read"}),
             call=self.list, long=("items",),
+            reaches=lambda _, arguments: [("integration", arguments["integration"])] if "integration" in arguments else [],
         )  # fmt: skip
 
     def _execute_tool(self) -> Tool:
@@ -119,6 +120,7 @@ class IntegrationTools:
             ),
             input_schema=arguments, output_schema=output, effect="write", scopes=frozenset({"integrations.execute"}),
             call=self.execute, hints=Hints(destructive=True, open_world=True), long=_LONG, describe=self.describe,
+            reaches=lambda _, arguments: [("integration", arguments["integration"])],
         )  # fmt: skip
 
     def list(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,12 +54,13 @@ class ProcessTools:
                 input_schema=execute, output_schema=execution, effect="write", scopes=frozenset({"processflow.execute"}),
                 call=self.execute, hints=Hints(open_world=True), long=_LONG, consumes=True,
                 defaults={"version": self.published_version},
+                reaches=lambda _, arguments: [("process", arguments["process_id"])],
             ),
             Tool(
                 name="get_execution", title="Show an execution",
                 description="Shows an execution: status, output or error, what it waits for, and its position while it is queued.",
                 input_schema=inputs(("execution_id",), execution_id=TEXT), output_schema=execution, effect="read",
-                scopes=frozenset({"processflow.read"}), call=self.get, long=_LONG,
+                scopes=frozenset({"processflow.read"}), call=self.get, long=_LONG, reaches=lambda *_: (),
             ),
         ]  # fmt: skip
 

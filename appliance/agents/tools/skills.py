@@ -46,6 +46,7 @@ class SkillTools:
                 name="list_tenant_skills", title="List skills",
                 description="Lists the tenant's skills and their purpose. Load one before you follow it.", input_schema=inputs(),
                 output_schema=listed(summary), effect="read", scopes=scopes, call=self.list, long=("items",),
+                reaches=lambda *_: (),
             ),
             Tool(
                 name="load_tenant_skill", title="Load a skill",
@@ -56,7 +57,7 @@ class SkillTools:
                     "it."
                 ),
                 input_schema=load, output_schema=loaded, effect="read", scopes=scopes, call=self.load,
-                long=("content", "instructions"),
+                long=("content", "instructions"), reaches=lambda *_: (),
             ),
         ]  # fmt: skip
 

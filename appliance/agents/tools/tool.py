@@ -1,6 +1,6 @@
 """The declaration of a tool: its name, schemas, effect and scopes, and the function it calls."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +91,9 @@ class Tool:
     called again after a crash with `has_begun`, it starts nothing.  A tool with `describe` knows more about its action than
     name and arguments, and passes the gate itself.  `defaults` computes arguments that the call left open; they are fixed
     before policies are evaluated, so that exactly what was approved is executed.
+
+    `reaches` returns the kinds and names of the processes, collections and integrations that a call is about.  Limited keys cannot
+    use a tool without it, nor one for a resource outside their limits.
     """
 
     name: str
@@ -106,6 +109,7 @@ class Tool:
     consumes: bool = False
     describe: "Callable[[Caller, Mapping[str, Any]], ToolAction] | None" = None
     defaults: Mapping[str, Callable[[Caller, Mapping[str, Any]], Any]] = field(default_factory=dict)
+    reaches: "Callable[[Caller, Mapping[str, Any]], Iterable[tuple[str, str]]] | None" = None
 
     @property
     def is_read_only(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
+from appliance.core.errors import KeyLimited, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -114,8 +114,9 @@ class Toolbox:
         return list(self._registered())
 
     def list_offered(self, scope: TenantScope) -> list[Tool]:
-        """The tools that the scopes of this caller allow."""
-        return [each.tool for each in self._registered().values() if each.tool.scopes <= scope.scopes]
+        """The tools that the scopes and limits of this caller allow."""
+        offered = (each.tool for each in self._registered().values() if each.tool.scopes <= scope.scopes)
+        return [tool for tool in offered if scope.limits is None or tool.reaches is not None]
 
     def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and wait for its result.
@@ -171,6 +172,8 @@ class Toolbox:
         problems = registered.input.problems(dict(arguments), namespace=caller.scope.tenant_id)
         if problems:
             raise ValidationFailed(Sentence("the arguments of %(name)s do not match its input schema", name=name), details=problems)
+        if caller.scope.limits is not None:
+            _check_limits(caller, registered.tool, arguments)
         return registered
 
     def _call_gated(
@@ -236,6 +239,20 @@ class Toolbox:
                 Sentence("there is no tool %(name)s; the tools are %(tools)s", name=repr(name[:80]), tools=", ".join(self.names()))
             )
         return self._registered()[name]
+
+
+def _check_limits(caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> None:
+    """KeyLimited for a tool that limited keys cannot use, NotFound for a resource outside the limits of the caller's key."""
+    if tool.reaches is None:
+        raise KeyLimited(
+            Sentence(
+                "this key is limited to some processes, collections and integrations, and the tool %(name)s could reach others; "
+                "use a key without this limit",
+                name=tool.name,
+            )
+        )
+    for kind, name in tool.reaches(caller, arguments):
+        caller.scope.check_reach(kind, name)
 
 
 def _with_approval(schema: Mapping[str, Any]) -> dict[str, Any]:

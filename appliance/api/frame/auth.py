@@ -1,7 +1,6 @@
 """Authenticates a request by its API key."""
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
-from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.tenants.keys import Caller
 from appliance.web import Request, Services, authenticate_key, is_foreign_page
@@ -17,7 +16,7 @@ def refuse_browser(request: Request) -> None:
         )
 
 
-def authenticate(services: Services, route: Route, request: Request, callers: list[TenantScope]) -> tuple[Caller, dict[str, str]]:
+def authenticate(services: Services, route: Route, request: Request, callers: list[Caller]) -> tuple[Caller, dict[str, str]]:
     """The caller, who is appended to `callers`, and its RateLimit headers; a coded error when the key is missing or wrong, has
     used up its rate or lacks the route's scope."""
     if request.host.kind == "unknown":
@@ -26,7 +25,7 @@ def authenticate(services: Services, route: Route, request: Request, callers: li
     if not text:
         raise MissingApiKey("send an API key in the header X-API-Key; `gos key add` or the console issues one")
     caller = authenticate_key(services, request, text)
-    callers.append(caller.scope)
+    callers.append(caller)
     limits = services.limits.rates.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:
         raise ScopeMissing(_why_missing(route.scope, caller), headers=limits, extra={"scope": route.scope})

@@ -1,6 +1,7 @@
 """The blueprint of every declared route, for what is not answered at ASGI level: uploads, HEAD, unknown paths and methods."""
 
 import re
+import threading
 from collections.abc import Mapping
 
 from quart import Blueprint
@@ -34,6 +35,7 @@ class _Families:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._families: dict[str, tuple[Map, Mapping[str, Route]]] = {}
+        self._loading = threading.Lock()
 
     async def serve(self, request: Request, rest: str = "") -> Response:
         path = request.path.removeprefix(PREFIX)
@@ -41,7 +43,7 @@ class _Families:
         if family not in MODULES:
             return _unknown_path(request, family, rest)
         if family not in self._families:
-            self._families[family] = await in_thread(self._services.threads, _load, family)
+            self._families[family] = await in_thread(self._services.threads, self._load, family)
         rules, routes = self._families[family]
         try:
             name, path_args = rules.bind("").match(path, request.method)
@@ -51,12 +53,16 @@ class _Families:
         request.scope["gos.route"] = f"{PREFIX}{rule_of(route)}"
         return await serve_route(self._services, route, request, **path_args)
 
+    def _load(self, family: str) -> tuple[Map, Mapping[str, Route]]:
+        """The rules of a family for werkzeug, and its routes by name.
 
-def _load(family: str) -> tuple[Map, Mapping[str, Route]]:
-    """The rules of a family for werkzeug, and its routes by name."""
-    routes = {each.name: each for each in load_family(family)}
-    rules = [Rule(rule_of(each), endpoint=name, methods=[each.method]) for name, each in routes.items()]
-    return Map(rules, strict_slashes=False, merge_slashes=False), routes
+        One family at a time: werkzeug's rules are built with syntax trees, of which Python 3.11 can fail to make two at once
+        ("AST constructor recursion depth mismatch", cpython issue 106905).
+        """
+        with self._loading:
+            routes = {each.name: each for each in load_family(family)}
+            rules = [Rule(rule_of(each), endpoint=name, methods=[each.method]) for name, each in routes.items()]
+            return Map(rules, strict_slashes=False, merge_slashes=False), routes
 
 
 def _unknown_path(request: Request, family: str, rest: str) -> Response:

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from appliance.api import limited_keys
 from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.database.losses import ConnectionLost
@@ -19,7 +20,6 @@ from appliance.core.errors import (
     IdempotencyMismatch,
     ValidationFailed,
 )
-from appliance.core.scope import TenantScope
 from appliance.governance import Permit
 from appliance.tenants import RequestKey, StoredResponse, idempotency, release_nothing
 from appliance.tenants.keys import Caller
@@ -29,7 +29,7 @@ from . import agent_policies, auth, parsing
 from .contents import stream_pieces
 from .events import stream_events
 from .pending import PendingCall
-from .routing import Answer, Call, Events, Pieces, Route, Upload, as_answer, render
+from .routing import PREFIX, Answer, Call, Events, Pieces, Route, Upload, as_answer, render
 from .uploads import receive_upload
 
 
@@ -41,7 +41,7 @@ class IncomingRequest:
     raw: bytes = b""
     upload: Upload | None = None
     admitted: tuple[Caller, dict[str, str]] | None = None
-    callers: list[TenantScope] = field(default_factory=list)
+    callers: list[Caller] = field(default_factory=list)
     end_turn: Callable[[], None] = release_nothing
 
 
@@ -62,11 +62,16 @@ async def serve_route(services: Services, route: Route, request: Request, **path
         except Exception as fault:  # noqa: BLE001  error_response logs and answers it
             error = await explain_fault_in_thread(services.threads, fault, request.tenant)
             response = error_response(error, request.request_id, request.accept)
+            if incoming.callers and isinstance(error, ApplianceError) and error.status == 403:
+                services.limits.refused_requests.record(incoming.callers[0].scope, route.name, error.code)
     if response.pieces is None:
         response = uncached(response)
-    for scope in incoming.callers[:1]:
+    for caller in incoming.callers[:1]:
         took_ms = (clock.monotonic() - started) * 1000
-        services.monitor.key_traffic.add(scope, response.status, took_ms, response.content_length)
+        services.monitor.key_traffic.add(caller.scope, response.status, took_ms, response.content_length)
+        if caller.records_requests:
+            answered = (route.method, PREFIX + route.path, response.status, took_ms)
+            services.limits.key_requests.add(caller, answered, request.address)
     return response
 
 
@@ -127,6 +132,7 @@ def _prepare(services: Services, route: Route, incoming: IncomingRequest, path_a
     """Authenticate, parse and apply policies; in a thread, because parsing a large body would block the event loop."""
     caller, headers = _caller_of(services, route, incoming)
     with _RateLimitHeaders(headers):
+        limited_keys.check_limits(route, caller.scope, path_args)
         call, permit = agent_policies.admit_agent(route, _make_call(services, route, incoming, caller), path_args)
     return call, headers, permit
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from appliance.api import limited_keys
 from appliance.core.errors import ConnectorFailed, error_classes, http_status
 
 from .examples import RecordedExample
@@ -37,6 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "invalid_filter": "the filter cannot be parsed, or compares what cannot be compared",
     "invalid_json": "the body is not JSON, has a member twice or is nested too deeply",
     "invalid_request": "a query parameter or the body cannot be parsed, or is not known",
+    "key_limited": "the key is limited to some processes, collections and integrations, and the operation could reach others",
     "missing_api_key": "the header `X-API-Key` is missing",
     "not_found": "the resource does not exist, or belongs to another tenant",
     "not_published": "no version is published",
@@ -85,6 +87,8 @@ def declared_codes(route: Route) -> dict[int, list[str]]:
 
 
 def _derived_codes(route: Route) -> Iterator[str]:
+    if route.name not in limited_keys.REACHABLE:
+        yield "key_limited"
     if route.scope is not None:
         yield "scope_missing"
     if route.parameters:

@@ -24,6 +24,7 @@ FAMILIES: Mapping[str, str] = {
     "keys": "API keys: issue, rotate, adopt, revoke.",
     "members": "People who may work in this tenant, and their roles.",
     "invitations": "Links with which people join the tenant.",
+    "quotas": "What this tenant may use, and what it has used.",
     "tenant": "The tenant itself and its settings.",
 }
 

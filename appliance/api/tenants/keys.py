@@ -1,5 +1,6 @@
 """/api/v1/keys: issue, change, rotate, adopt and revoke API keys."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,7 +11,18 @@ from appliance.core import clock
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page
 from appliance.tenants import ApiKey
-from appliance.tenants.keys import Issuers, KeyKind, adoption, keys, lineage
+from appliance.tenants.keys import (
+    Issuers,
+    KeyAuthority,
+    KeyChanges,
+    KeyKind,
+    adoption,
+    changes,
+    daily_quotas,
+    keys,
+    lineage,
+    resource_limits,
+)
 
 KeyName = Annotated[str, Field(description="What the key is for, 1 to 200 printable characters.")]
 Scopes = Annotated[
@@ -31,9 +43,29 @@ Requests = Annotated[int, Field(description="How many requests the key may make 
 WindowSeconds = Annotated[int, Field(description="Length of the window in seconds, at most a day.")]
 
 
+Names = Annotated[list[str], Field(max_length=resource_limits.MAX_NAMES, description="Names of resources, at most 200.")]
+_LIMITS = "The only processes, collections and integrations that the key can reach; not limited if left out."
+_NEW_LIMITS = "New limits to processes, collections and integrations; null removes them. No key can change its own."
+_EFFECTIVE = "The only processes, collections and integrations that it and every key above it can reach; absent if not limited."
+
+
+DailyRequests = Annotated[int, Field(description="How many requests the key may make on a day in UTC; no quota if left out.")]
+
+
+RecordsRequests = Annotated[bool, Field(description="Whether its requests are recorded, see `GET /keys/{id}/requests`.")]
+
+
 class RateLimit(Body):
     requests: Annotated[Requests, Field(ge=1, le=1_000_000)]
     window_s: Annotated[WindowSeconds, Field(ge=1, le=86_400)]
+
+
+class LimitsBody(Body):
+    """The only processes, collections and integrations that a key can reach; a kind that is left out is out of reach."""
+
+    processes: Names = Field(default_factory=list)
+    collections: Names = Field(default_factory=list)
+    integrations: Names = Field(default_factory=list)
 
 
 class IssueKey(Body):
@@ -49,10 +81,22 @@ class IssueKey(Body):
     ] = None
     allowed_ips: AllowedIps = Field(default_factory=list)
     kind: Kind = "service"
+    limits: Annotated[LimitsBody | None, Field(description=_LIMITS)] = None
+    daily_requests: Annotated[DailyRequests, Field(ge=1, le=daily_quotas.MAX_QUOTA)] | None = None
+    records_requests: RecordsRequests = False
 
 
 class ChangeKey(Body):
-    kind: Annotated[Literal["agent"], Field(description="An agent key cannot become a service key; issue a new one instead.")]
+    name: Annotated[KeyName | None, Field(description="A new name, 1 to 200 printable characters.")] = None
+    kind: Annotated[
+        Literal["agent"] | None, Field(description="An agent key cannot become a service key; issue a new one instead.")
+    ] = None
+    limits: Annotated[LimitsBody | None, Field(description=_NEW_LIMITS)] = None
+    records_requests: RecordsRequests | None = None
+    daily_requests: Annotated[
+        int | None,
+        Field(ge=1, le=daily_quotas.MAX_QUOTA, description="A new daily quota; null removes it. No key can change its own."),
+    ] = None
 
 
 class RotateKey(Body):
@@ -60,6 +104,12 @@ class RotateKey(Body):
         int,
         Field(ge=0, le=2_592_000, description="For how many seconds the old key still works, at most 30 days; 0 ends it at once."),
     ] = 0
+
+
+class LimitsView(View):
+    processes: Names
+    collections: Names
+    integrations: Names
 
 
 class RateLimitView(View):
@@ -85,6 +135,12 @@ class KeyView(View):
     expires_at: Annotated[str, Field(description="When the key ends by itself, RFC 3339 in UTC.")]
     rate_limit: Annotated[RateLimitView, Field(description="How often the key may be used before requests get 429.")]
     allowed_ips: AllowedIps
+    limits: Annotated[LimitsView | None, Field(description=_EFFECTIVE)] = None
+    daily_requests: DailyRequests | None = None
+    records_requests: RecordsRequests
+    used_today: Annotated[
+        int | None, Field(description="Today's requests (UTC), two seconds old at most; absent for a key without a daily quota.")
+    ] = None
     created_by: CreatedBy
     issuer: Annotated[
         str,
@@ -111,18 +167,32 @@ class KeyView(View):
     ] = None
 
 
-def key_view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:
-    """The view of a key; pass `text` only right after the key was issued, and `issuers` to render many keys efficiently."""
+def key_view(
+    row: ApiKey, text: str | None = None, issuers: Issuers | None = None, usage: Mapping[str, int] | None = None
+) -> KeyView:
+    """The view of a key; pass `text` only right after the key was issued.  `usage` is today's, see `daily_quotas.read_usage`.
+
+    Pass `issuers` to render many keys efficiently.
+    """
     authority = lineage.build_authority(row, issuers)
     return KeyView(
         issuer=row.issuer, effective_scopes=sorted(authority.scopes), ended=authority.ended or None,
         id=row.id, name=row.name, kind=row.kind, environment=row.environment, prefix=row.prefix, last4=row.last4, scopes=row.scopes,
         created_at=clock.rfc3339(row.created_at), expires_at=clock.rfc3339(row.expires_at),
         rate_limit=RateLimitView(requests=row.rate_requests, window_s=row.rate_window_s),
-        allowed_ips=row.allowed_ips, created_by=row.created_by, rotated_from=row.rotated_from, key=text,
+        allowed_ips=row.allowed_ips, limits=_limits_view(authority), daily_requests=row.daily_requests,
+        records_requests=row.records_requests,
+        used_today=(usage or {}).get(row.counted_as or row.id, 0) if row.daily_requests else None,
+        created_by=row.created_by, key=text, rotated_from=row.rotated_from,
         last_used_at=clock.optional_rfc3339(row.last_used_at), grace_until=clock.optional_rfc3339(row.grace_until),
         revoked_at=clock.optional_rfc3339(row.revoked_at),
     )  # fmt: skip
+
+
+def _limits_view(authority: KeyAuthority) -> LimitsView | None:
+    if authority.limits is None:
+        return None
+    return LimitsView(**{plural: sorted(authority.limits[kind]) for plural, kind in resource_limits.KINDS.items()})
 
 
 @route("GET", "/keys", scope="keys.read", returns=KeyView, listed=True)
@@ -132,7 +202,8 @@ def list_keys(call: Call) -> Page[KeyView]:
     The newest come first, with revoked and expired ones among them. The text of a key is shown only when it is issued.
     """
     issuers = lineage.load_issuers(call.scope)
-    return keys.list_keys(call.scope, call.query.page).map(lambda row: key_view(row, issuers=issuers))
+    usage = daily_quotas.read_usage(call.scope)
+    return keys.list_keys(call.scope, call.query.page).map(lambda row: key_view(row, issuers=issuers, usage=usage))
 
 
 @route("POST", "/keys", scope="keys.write", body=IssueKey, returns=KeyView, status=201, errors=(Conflict,))
@@ -141,7 +212,8 @@ def issue_key(call: Call) -> Answer:
 
     The key's text is shown only in this answer. A key never has more scopes than the key or person that issues it, and depends
     on them: it loses scopes when they do, and ends when they end. A key issued by another key inherits its rate limit, addresses
-    and expiry where they are narrower than the defaults; requesting more is refused. An agent key can only issue agent keys.
+    and expiry where they are narrower than the defaults, and its limits; requesting more is refused. An agent key can only issue
+    agent keys.
     """
     body: IssueKey = call.body
     limits = call.services.config.limits
@@ -149,7 +221,8 @@ def issue_key(call: Call) -> Answer:
         body.name, body.scopes, body.environment, allowed_ips=body.allowed_ips, kind=body.kind,
         rate_requests=body.rate_limit.requests if body.rate_limit else limits.rate_requests,
         rate_window_s=body.rate_limit.window_s if body.rate_limit else limits.rate_window_s,
-        is_default_rate=body.rate_limit is None,
+        is_default_rate=body.rate_limit is None, limits=None if body.limits is None else body.limits.model_dump(),
+        daily_requests=body.daily_requests, records_requests=body.records_requests,
     )  # fmt: skip
     row, text = keys.issue_key(call.scope, call.services.sealer, spec, lifetime_ms=_lifetime(body.expires_at))
     return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
@@ -170,16 +243,24 @@ def get_key(call: Call, key_id: str) -> KeyView:
 
     `effective_scopes` are those that it can use now: its own, as far as its issuer has them too.
     """
-    return key_view(keys.get_key(call.scope, key_id))
+    return key_view(keys.get_key(call.scope, key_id), usage=daily_quotas.read_usage(call.scope))
 
 
 @route("PATCH", "/keys/{key_id}", scope="keys.write", body=ChangeKey, returns=KeyView)
 def change_key(call: Call, key_id: str) -> KeyView:
-    """Turn a key into an agent key.
+    """Change an API key.
 
-    Its writes then need an approval over every transport, including MCP. An agent key cannot become a service key again.
+    A new name, other limits, another quota, or `kind: agent`. Its text stays as it is. The writes of an agent key need an approval
+    over every transport, including MCP; it cannot become a service key again.
     """
-    return key_view(keys.convert_to_agent_key(call.scope, key_id))
+    body: ChangeKey = call.body
+    requested = KeyChanges(
+        body.name, is_agent=body.kind == "agent", limits=None if body.limits is None else body.limits.model_dump(),
+        is_unlimited="limits" in body.model_fields_set and body.limits is None,
+        daily_requests=(body.daily_requests or 0) if "daily_requests" in body.model_fields_set else None,
+        records_requests=body.records_requests,
+    )  # fmt: skip
+    return key_view(changes.change_key(call.scope, key_id, requested))
 
 
 @route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201, errors=(Conflict,))

@@ -10,6 +10,7 @@ from appliance.core import clock
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
+from appliance.quotas import expiry
 from appliance.solutions import offboarding
 from appliance.tenants import Member, Tenant, people, service
 
@@ -34,11 +35,16 @@ class TenantView(View):
     ]
     name: TenantName
     kind: Annotated[
-        str, Field(description="`standard`, or `sandbox` for one that a person got at first sign-in to try things out.")
+        str,
+        Field(description="`standard`, or `sandbox` for one to try things out: a person got it at first sign-in, or it expires."),
     ]
     base_url: Annotated[str, Field(description="Address of its console and API, without a final slash.")]
     cdn_url: Annotated[str, Field(description="Address of its public documents and shares, without a final slash.")]
     created_at: CreatedAt
+    expires_at: Annotated[
+        str | None,
+        Field(description="When a sandbox tenant expires, RFC 3339 in UTC; absent for others. It is deleted some days later."),
+    ] = None
 
 
 class RenameTenant(Body):
@@ -52,6 +58,9 @@ class MemberView(View):
     login: Login
     role: RoleName
     approver: Approver
+    disabled: Annotated[
+        bool, Field(description="Whether the account is disabled: the role grants nothing until the operator enables it.")
+    ]
     created_at: Annotated[str, Field(description="When the person became a member, RFC 3339 in UTC with milliseconds.")]
 
 
@@ -159,7 +168,7 @@ def _tenant_view(call: Call, row: Tenant) -> TenantView:
     config = call.services.config
     return TenantView(
         id=row.id, name=row.name, kind=row.kind, base_url=config.tenant_url(row.id), cdn_url=config.cdn_url(row.id),
-        created_at=clock.rfc3339(row.created_at),
+        created_at=clock.rfc3339(row.created_at), expires_at=clock.optional_rfc3339(expiry.find_expiry(row.id)),
     )  # fmt: skip
 
 
@@ -176,7 +185,7 @@ def rename_tenant(call: Call) -> TenantView:
 def member_view(member: Member) -> MemberView:
     return MemberView(
         user_id=member.user_id, login=member.login, role=member.role, approver=member.approver,
-        created_at=clock.rfc3339(member.created_at),
+        disabled=member.is_disabled, created_at=clock.rfc3339(member.created_at),
     )  # fmt: skip
 
 
@@ -186,7 +195,7 @@ def list_members(call: Call) -> Page[MemberView]:
 
     Members are people with a role in this tenant. The list is complete: it has no pages.
     """
-    return Page([member_view(member) for member in people.list_members(call.scope)])
+    return Page([member_view(member) for member in people.list_members(call.scope, with_disabled=True)])
 
 
 @route("POST", "/members", scope="keys.write", body=AddMember, returns=MemberView, status=201, errors=(Conflict, NotFound))

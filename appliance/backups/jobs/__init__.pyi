@@ -14,5 +14,6 @@ from .records import save_result as save_result
 from .runner import JobRunner as JobRunner
 from .runner import Progress as Progress
 from .runner import Task as Task
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .uploads import UploadedExport as UploadedExport
 from .uploads import UploadedExports as UploadedExports

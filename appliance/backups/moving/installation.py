@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.backups.copying import Source
-from appliance.backups.creation import KEY, refuse_empty
-from appliance.blobs import Places, installation_id
+from appliance.backups.creation import refuse_empty
+from appliance.blobs import Places, read_installation
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import InvalidRequest
 
 from .contents import copy_contents
@@ -56,7 +55,7 @@ def move_installation(move: Move, report: Report) -> MoveResult:
     _refuse_same(current, target)
     refuse_empty(current)
     refuse_running(target.data)
-    installation = installation_id(Sealer(load_or_make_key(current.data / KEY)))
+    installation = read_installation(current)
     tables = rows = 0
     is_resumed = False
     with database_errors("the move"), open_origin(current.database_url, current.data) as source:

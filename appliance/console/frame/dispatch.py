@@ -17,7 +17,6 @@ from urllib.parse import parse_qs
 from werkzeug.http import dump_cookie, dump_options_header, parse_options_header
 
 from appliance.core import clock, texts
-from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -42,7 +41,8 @@ from appliance.web import (
     read_pieces,
 )
 
-from . import saved_forms, session
+from . import saved_forms, session, step_up
+from .content_policy import content_policy
 from .rendering import Renderer
 from .routing import (
     Answer,
@@ -89,9 +89,9 @@ class Dispatcher:
         self._renderer = renderer
         self._policy = content_policy(services.config)
 
-    async def handle_base(self, routes: Mapping[str, BaseRoute], http: Request) -> Response:
+    async def handle_base(self, routes: Mapping[str, BaseRoute], http: Request, **path_args: str) -> Response:
         """Serve a page of the base host."""
-        return await self._timed(http, partial(self._on_base, routes))
+        return await self._timed(http, partial(self._on_base, routes, path_args))
 
     async def handle_tenant(self, routes: Mapping[str, PageRoute], http: Request, **path_args: str) -> Response:
         """Serve a page of a tenant's host."""
@@ -171,7 +171,7 @@ class Dispatcher:
             return replace(result, headers={**result.headers, TIMING: timing})
         return result
 
-    def _on_base(self, routes: Mapping[str, BaseRoute], request: ConsoleRequest) -> "Response | _Pending":
+    def _on_base(self, routes: Mapping[str, BaseRoute], path_args: "_PathArgs", request: ConsoleRequest) -> "Response | _Pending":
         if request.tenant is not None:
             here = request.path == "/" and request.method == "GET"
             return self._send(Redirect("/console/") if here else _problem_page(NotFound(NO_PAGE)), request, None)
@@ -180,7 +180,9 @@ class Dispatcher:
             return self._send(_problem_page(MethodNotAllowed(NO_PAGE)), request, None)
         person = session.find_person(self._services, request)
         request = self._with_language(request, person)
-        return self._perform(lambda: route.handler(Arrival(self._services, request, person)), request, None)
+        if route.gives_access and person is not None and self._services.second_factors.must_add_factor(person):
+            return self._send(Redirect(step_up.add_factor_path(request)), request, None)
+        return self._perform(lambda: route.handler(Arrival(self._services, request, person), **path_args), request, None)
 
     def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: "_PathArgs", request: ConsoleRequest) -> "Response | _Pending":
         if request.tenant is None:
@@ -195,6 +197,8 @@ class Dispatcher:
         visit = self._visit(request, person, person.scope)
         if route is None:
             return self._send(_problem_page(NotFound(NO_PAGE)), request, visit)
+        if route.path != session.SIGN_OUT and self._services.second_factors.must_add_factor(person):
+            return self._perform(lambda: step_up.require_factor(visit), request, visit)
         return self._perform(lambda: self._run_with_saved_form(route, visit, path_args), request, visit)
 
     def _run_with_saved_form(self, route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
@@ -322,6 +326,8 @@ Work = Callable[[ConsoleRequest], Response | _Pending]
 def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
     if route.scope is not None:
         visit.scope.require(route.scope)
+    if route.step_up and visit.services.second_factors.find_due(visit.person):
+        return step_up.hold_form(visit)
     return route.handler(visit, **path_args)
 
 
@@ -380,16 +386,3 @@ async def _read_form(http: Request, json_body_kb: int) -> Form:
         return parse_qs(body.decode("utf8"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise PolicyDenied("the form cannot be read; open the page here and submit it again") from error
-
-
-def content_policy(config: Config) -> str:
-    """The Content-Security-Policy of pages: only our own files, and forms only to our own hosts.
-
-    The other hosts are allowed because signing in and out redirects between the base host and the tenants' hosts.
-    """
-    base = f"{config.domains.base}{config.port_suffix}"
-    hosts = f"{config.scheme}://{base} {config.scheme}://*.{base}"
-    return (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
-        f"form-action 'self' {hosts}; base-uri 'none'; frame-ancestors 'none'"
-    )

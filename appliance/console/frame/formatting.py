@@ -37,7 +37,7 @@ TONES: Mapping[str, str] = {
     "pending_dns": "wait", "verified": "busy", "cert_pending": "busy", "failing": "bad", "ok": "good", "missing": "wait",
     "wrong": "bad", "unchecked": "off", "passed": "good", "under_review": "wait", "withdrawn": "off",
     "legal_hold": "wait", "retained": "calm", "ended": "off", "used_up": "off", "complete": "good", "started": "busy",
-    "used": "good", "trusted": "good", "untrusted": "wait",
+    "disabled": "off", "used": "good", "trusted": "good", "untrusted": "wait",
     "allow": "good", "require_approval": "wait", "deny": "bad", "observe": "wait", "enforce": "good", "retired": "off",
     "not_active": "off", "draft_waiting": "wait",
     "suspended": "bad", "allowed": "good",

@@ -57,6 +57,7 @@ MENU = (
         Section("people", mark("People"), "keys.read", "people", "u"),
         Section("keys", mark("API keys"), "keys.read", "key", "k"),
         Section("secrets", mark("Secrets"), "secrets.write", "lock", "v"),
+        Section("quotas", mark("Quotas"), None, "chart", "j"),
         Section("about", mark("About"), None, "about", "b"),
     )),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Display names of actors: users, API keys, executions and agent runs."""
 
 from appliance.core.texts import gettext as _
-from appliance.tenants import people
+from appliance.tenants import accounts, people
 from appliance.tenants.keys import keys
 
 from .routing import Visit
@@ -26,11 +26,15 @@ class Names:
     def _read_members(self) -> None:
         if not self._members_read:
             self._members_read = True
-            self._names |= {f"user:{m.user_id}": m.login for m in people.list_members(self._visit.scope)}
+            self._names |= {f"user:{m.user_id}": m.login for m in people.list_members(self._visit.scope, with_disabled=True)}
 
     def _look_up(self, actor: str) -> str:
         kind, _colon, name = actor.partition(":")
         if kind == "key":
             key = keys.find_name(self._visit.scope, name)
             return _("a deleted API key") if key is None else _("API key %(name)s", name=key)
+        if kind == "user" and (former := accounts.find_former_name(name)):
+            if former.is_deleted:
+                return _("%(login)s (deleted user)", login=former.login)
+            return _("%(login)s (former member)", login=former.login)
         return {"user": _("a former member"), "execution": _("an execution"), "run": _("an agent's run")}.get(kind, actor)

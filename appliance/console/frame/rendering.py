@@ -12,6 +12,7 @@ from markupsafe import Markup
 from appliance.core import texts
 from appliance.core.config import Config
 from appliance.governance.approvals import approvals
+from appliance.quotas import notices
 from appliance.tenants import people
 from appliance.tenants.grants import count_open
 
@@ -56,7 +57,7 @@ class Renderer:
         """The HTML of a page; with a visit, in the frame of the tenant's console (menu and tenant switcher)."""
         values: dict[str, Any] = {
             "request": request, "request_id": request.request_id, "visit": visit, "menu": "", "shortcuts": "", "section_title": "",
-            "counts": {}, "tenants": [], "tenant_name": request.tenant or "", "tenant": request.tenant or "",
+            "counts": {}, "quota_notice": "", "tenants": [], "tenant_name": request.tenant or "", "tenant": request.tenant or "",
             "base_host": self._config.domains.base, **page.values,
         }  # fmt: skip
         if visit is not None and not request.is_fragment:
@@ -73,6 +74,7 @@ class Renderer:
             "counts": counts,
             "shortcuts": self._shortcuts(language, visit.scope.scopes),
             "section_title": title_of(section, visit.scope.scopes),
+            "quota_notice": _quota_notice(visit.scope.tenant_id) if section != "quotas" else "",
             "tenants": [(row, role, f"{self._config.tenant_url(row.id)}/console/") for row, role in mine],
             "tenant_name": next((row.name for row, _ in mine if row.id == visit.scope.tenant_id), visit.scope.tenant_id),
         }
@@ -90,6 +92,12 @@ def _waiting_counts(visit: Visit) -> dict[str, int]:
     """The numbers of items that wait for this person, by menu section."""
     counts = {"approvals": approvals.count_decidable(visit.scope, visit.person)} if visit.may("approvals.read") else {}
     return counts | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
+
+
+def _quota_notice(tenant_id: str) -> str:
+    """Which notice about the tenant's quotas stands above every page: `expired`, `expiring`, `near` or none."""
+    names = set(notices.list_current(tenant_id)) - {"concurrent_executions"}  # those wait, and are not refused
+    return next((each for each in ("expired", "expiring") if each in names), "near" if names else "")
 
 
 def _as_context_filter(formatter: Callable[..., Any]) -> Callable[..., Any]:

@@ -206,7 +206,7 @@ class PageRoute:
     """One declared page of a tenant's host; `scope` None admits every member.
 
     With `takes_files` its form may contain files; with `admins_only` only administrators of the appliance may upload,
-    and the usual size limit does not apply.
+    and the usual size limit does not apply.  With `step_up` its form waits for a fresh proof of who sends it.
     """
 
     method: Method
@@ -216,15 +216,17 @@ class PageRoute:
     needs_session: bool = True
     takes_files: bool = False
     admins_only: bool = False
+    step_up: bool = False
 
 
 @dataclass(frozen=True)
 class BaseRoute:
-    """One declared page of the base host."""
+    """One declared page of the base host; one with `gives_access` is closed to people who need a second factor and have none."""
 
     method: Method
     path: str
     handler: Handler
+    gives_access: bool = False
 
 
 PAGES: list[PageRoute] = []
@@ -239,24 +241,30 @@ def page(
     needs_session: bool = True,
     takes_files: bool = False,
     admins_only: bool = False,
+    step_up: bool = False,
 ) -> Callable[[Handler], Handler]:
-    """Declare a page under /console of a tenant's host; with `needs_session=False` the handler gets an Arrival, not a Visit."""
+    """Declare a page under /console of a tenant's host; with `needs_session=False` the handler gets an Arrival, not a Visit.
+
+    Long because each option is one that pages declare by its name.
+    """
+    if step_up and (method != "POST" or takes_files):
+        raise ValueError(f"{path}: only a form without files can wait for a proof")
 
     def declare(handler: Handler) -> Handler:
         PAGES.append(PageRoute(
             method=method, path=f"/console{path}", scope=scope, handler=handler, needs_session=needs_session,
-            takes_files=takes_files, admins_only=admins_only,
+            takes_files=takes_files, admins_only=admins_only, step_up=step_up,
         ))
         return handler
 
     return declare
 
 
-def base_page(method: Method, path: str) -> Callable[[Handler], Handler]:
-    """Declare a page of the base host."""
+def base_page(method: Method, path: str, *, gives_access: bool = False) -> Callable[[Handler], Handler]:
+    """Declare a page of the base host; with `gives_access`, whoever needs a second factor has to add it first."""
 
     def declare(handler: Handler) -> Handler:
-        BASE_PAGES.append(BaseRoute(method, path, handler))
+        BASE_PAGES.append(BaseRoute(method, path, handler, gives_access))
         return handler
 
     return declare

@@ -12,7 +12,7 @@ from appliance.core.errors import NotFound
 from appliance.core.sentences import Sentence
 from appliance.core.targets import is_own_path
 from appliance.tenants import Person, SignedIn, people
-from appliance.tenants.sign_in import devices, sessions
+from appliance.tenants.sign_in import Client, devices, read_client, sessions
 from appliance.web import Services
 
 from .routing import ConsoleRequest, Redirect
@@ -20,6 +20,8 @@ from .routing import ConsoleRequest, Redirect
 COOKIE = "__Host-gos"
 DEVICE_COOKIE = "__Host-gos-device"
 STATE_COOKIE = "__Host-gos-enter"
+PROVIDER_COOKIE = "__Host-gos-provider"
+FACTOR_COOKIE = "__Host-gos-factor"
 HOUR_MS = 3_600_000
 SIGN_OUT = "/console/sign-out"
 
@@ -30,25 +32,38 @@ def lifetime_ms(config: Config) -> int:
 
 
 def find_person(services: Services, request: ConsoleRequest) -> SignedIn | None:
-    """The person who is signed in on the requested host; None without a valid session."""
+    """The person who is signed in on the requested host; None without a valid session.
+
+    A session that a trusted proxy has opened ends when the proxy sends another login.
+    """
     token = request.cookies.get(COOKIE, "")
     if not token:
         return None
-    return sessions.find_session(
-        services.sealer, token, request.tenant, lifetime_ms=lifetime_ms(services.config), request_id=request.request_id
-    )
+    use = sessions.SessionUse(request.request_id, request.address, services.config.console.sign_in_days * 24 * HOUR_MS)
+    person = sessions.find_session(services.sealer, token, request.tenant, lifetime_ms=lifetime_ms(services.config), use=use)
+    sent = request.http.proxy_login
+    if person is not None and sent is not None and services.proxy_sign_in.is_another(person, sent):
+        sessions.close_sign_in(services.sealer, token)
+        return None
+    return person
+
+
+def client_of(request: ConsoleRequest) -> Client:
+    """The browser that sent the request."""
+    return read_client(request.http.headers.get("user-agent", ""), request.address)
 
 
 def sign_in(services: Services, request: ConsoleRequest, checked: Person) -> dict[str, str]:
-    """Start a new sign-in on the base host for a person whose password was checked; returns its cookies.  SignInFailed.
+    """Start a new sign-in on the base host for a person who was checked; returns its cookies.  SignInFailed.
 
     The browser's previous sign-in ends on every host.
     """
-    _close_previous(services, request)
-    return {COOKIE: sessions.sign_in(services.sealer, checked, lifetime_ms=lifetime_ms(services.config))}
+    close_previous(services, request)
+    return {COOKIE: services.single_sign_on.sign_in_locally(checked, client_of(request))}
 
 
-def _close_previous(services: Services, request: ConsoleRequest) -> None:
+def close_previous(services: Services, request: ConsoleRequest) -> None:
+    """End the browser's previous sign-in on every host, if it has one."""
     if old := request.cookies.get(COOKIE):
         sessions.close_sign_in(services.sealer, old)
 
@@ -84,9 +99,10 @@ def redirect_to_sign_in(services: Services, request: ConsoleRequest) -> Redirect
 def join_tenant(services: Services, request: ConsoleRequest, user_id: str, tenant: str) -> Redirect:
     """Redirect a person who has just become a member to the tenant's host, with a one-time code that identifies them."""
     root = sessions.new_root()
-    _close_previous(services, request)
+    close_previous(services, request)
     lifetime = lifetime_ms(services.config)
-    cookies = {COOKIE: sessions.create_session(services.sealer, user_id, None, lifetime_ms=lifetime, root=root)}
+    token = sessions.begin_sign_in(services.sealer, user_id, root=root, lifetime_ms=lifetime, client=client_of(request))
+    cookies = {COOKIE: token}
     code = sessions.create_code(services.sealer, user_id, tenant, "joined", root=root)
     return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", cookies)
 
@@ -120,7 +136,7 @@ def enter(services: Services, request: ConsoleRequest) -> Redirect:
     if not expected or not hmac.compare_digest(state.encode(), expected.encode()):
         return Redirect("/console/", {STATE_COOKIE: ""})
     code, lifetime = request.args.get("code", ""), lifetime_ms(services.config)
-    token = sessions.enter(services.sealer, code, request.tenant or "", lifetime_ms=lifetime)
+    token = sessions.enter(services.sealer, code, request.tenant or "", lifetime_ms=lifetime, client=client_of(request))
     if token is None:
         return Redirect("/console/", {STATE_COOKIE: ""})
     return Redirect(safe_target(request.args.get("to", "")), {COOKIE: token, STATE_COOKIE: ""})

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.core import clock
-from appliance.core.errors import ConfigInvalid, ValidationFailed
+from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
+
+from .backup import check_backup
+from .durations import check_duration
+from .mail import check_mail
+from .master_key import check_master_key
+from .sign_in import check_second_factor, check_sign_in
 
 if TYPE_CHECKING:
     from .loading import Config
 
 LONGEST_DRAIN_SECONDS = 600
+SHORTEST_QUEUE_MS, LONGEST_QUEUE_MS = 10, 60_000
 LARGEST_CACHE_MB = 1 << 20
+LONGEST_EXPIRY_DAYS = 3650
 
 
 def check(config: "Config") -> None:
@@ -22,13 +29,11 @@ def check(config: "Config") -> None:
     if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
         raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must be set to PEM files")
     _check_networks("server.trusted_proxies", config.server.trusted_proxies)
-    if not 0 <= config.server.drain_seconds <= LONGEST_DRAIN_SECONDS:
-        raise ConfigInvalid(
-            Sentence(
-                "server.drain_seconds is %(seconds)s; it must be from 0 to %(most)s",
-                seconds=config.server.drain_seconds, most=LONGEST_DRAIN_SECONDS,
-            )
-        )  # fmt: skip
+    _check_range("server.drain_seconds", config.server.drain_seconds, 0, LONGEST_DRAIN_SECONDS)
+    _check_range("server.queue_ms", config.server.queue_ms, SHORTEST_QUEUE_MS, LONGEST_QUEUE_MS)
+    _check_range("console.sign_in_days", config.console.sign_in_days, 1, 365)
+    for name in ("days", "grace_days"):
+        _check_range(f"sandbox_tenants.{name}", getattr(config.sandbox_tenants, name), 1, LONGEST_EXPIRY_DAYS)
     _check_networks("metrics.allow", config.metrics.allow)
     if config.metrics.token and (config.metrics.token_file or not re.fullmatch(r"[!-~]{16,}", config.metrics.token)):
         raise ConfigInvalid(
@@ -36,19 +41,31 @@ def check(config: "Config") -> None:
         )
     _check_numbers(config)
     for name in ("confirm_wider_within", "confirm_departed_within"):
-        _check_duration(f"authority.{name}", getattr(config.authority, name))
+        check_duration(f"authority.{name}", getattr(config.authority, name))
     if config.tls.http_port and config.tls_mode == "off":
         raise ConfigInvalid("tls.http_port has no effect while server.tls is off; set it to 0, or enable server.tls")
     if config.acme.directory:
         _check_acme(config)
     if config.blobs.store == "s3":
         _check_bucket(config)
-    if config.backup.to:
-        _check_backup(config)
+    check_backup(config.backup, config.blobs)
+    if config.audit.syslog or config.audit.ca_file:
+        _check_audit(config)
     if config.otlp.endpoint:
         _check_otlp(config)
+    check_sign_in(config.sign_in)
+    check_mail(config.mail)
+    check_master_key(config.master_key)
+    check_second_factor(config.second_factor)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ, because WebApps must not share the console's host")
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ConfigInvalid(
+            Sentence("%(name)s is %(value)s; it must be from %(least)s to %(most)s", name=name, value=value, least=least, most=most)
+        )
 
 
 def _check_numbers(config: "Config") -> None:
@@ -96,20 +113,15 @@ def _check_acme(config: "Config") -> None:
         raise ConfigInvalid("acme.own_hosts orders wildcard certificates, which needs acme.dns_hook and a public domains.base")
 
 
-def _check_backup(config: "Config") -> None:
-    backup = config.backup
-    if _check_duration("backup.every", backup.every) < 60_000 or backup.keep < 1:
-        raise ConfigInvalid("backup.every must be at least one minute, and backup.keep at least 1")
-    if not Path(backup.to).is_absolute():
-        raise ConfigInvalid(Sentence("backup.to must be the absolute path of a folder, not %(to)s", to=repr(backup.to)))
-
-
-def _check_duration(name: str, text: str) -> int:
-    """Parse the duration in a setting; returns milliseconds."""
-    try:
-        return clock.parse_duration(text)
-    except ValidationFailed as error:
-        raise ConfigInvalid(Sentence("%(name)s: %(message)s", name=name, message=error.message)) from error
+def _check_audit(config: "Config") -> None:
+    audit = config.audit
+    match = re.fullmatch(r"(?:udp|tcp|tls)://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", audit.syslog)
+    if match is None or not 1 <= int(match[1]) <= 65_535:
+        raise ConfigInvalid("audit.syslog must be the address of a syslog server with its port, such as tls://logs.example.com:6514")
+    if audit.ca_file and not audit.syslog.startswith("tls:"):
+        raise ConfigInvalid("audit.ca_file has no effect unless audit.syslog begins with tls://")
+    if audit.ca_file and not Path(audit.ca_file).is_file():
+        raise ConfigInvalid(Sentence("audit.ca_file: the file %(ca_file)s does not exist", ca_file=audit.ca_file))
 
 
 def _check_otlp(config: "Config") -> None:

@@ -15,9 +15,29 @@ def example() -> str:
         lines += [f"# {(cls.__doc__ or '').splitlines()[0]}", f"{section}:"]
         for field in dataclasses.fields(cls):
             default = getattr(cls(), field.name)
-            lines += [f"  # {field.metadata['doc']}{_choices(field.type)}", f"  {field.name}: {_yaml(default)}"]
+            lines += [f"  # {field.metadata['doc']}{_choices(field.type)}", *_items(field.type)]
+            lines.append(f"  {field.name}: {_yaml(default)}")
         lines.append("")
     return "\n".join(lines)
+
+
+def _items(kind: Any, indent: str = "  #   ") -> list[str]:
+    """Comments that describe the fields of each item, if the setting is a list of mappings."""
+    item = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
+    if not dataclasses.is_dataclass(item):
+        return []
+    lines: list[str] = []
+    for field in dataclasses.fields(item):
+        mark = "- " if not lines else "  "
+        lines.append(f"{indent}{mark}{field.name}: {field.metadata['doc']}{_choices(field.type)}{_default(field)}")
+        lines += _items(field.type, f"{indent}    ")
+    return lines
+
+
+def _default(field: Any) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f" (default: {_yaml(field.default)})"
+    return "" if field.default_factory is dataclasses.MISSING else f" (default: {_yaml(field.default_factory())})"
 
 
 def _choices(kind: Any) -> str:

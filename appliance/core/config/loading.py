@@ -14,12 +14,16 @@ from appliance.core import yaml12
 from appliance.core.errors import ConfigInvalid
 from appliance.core.sentences import Sentence
 
+from .backup import Backup
 from .checks import check
+from .mail import Mail
+from .master_key import VARIABLE, MasterKey
+from .quotas import Quotas, SandboxTenants
 from .sections import (
     Acme,
     Approvals,
+    Audit,
     Authority,
-    Backup,
     Blobs,
     Connectors,
     Console,
@@ -41,6 +45,8 @@ from .sections import (
     Tls,
     WebApps,
 )  # fmt: skip
+from .sign_in import SecondFactor, SignIn
+from .values import convert
 
 __all__ = ["Config", "Domains", "environment", "load_config", "sections", "setting_names"]
 
@@ -54,6 +60,7 @@ class Config:
     tls: Tls = dataclasses.field(default_factory=Tls)
     acme: Acme = dataclasses.field(default_factory=Acme)
     storage: Storage = dataclasses.field(default_factory=Storage)
+    master_key: MasterKey = dataclasses.field(default_factory=MasterKey)
     blobs: Blobs = dataclasses.field(default_factory=Blobs)
     backup: Backup = dataclasses.field(default_factory=Backup)
     sandbox: Sandbox = dataclasses.field(default_factory=Sandbox)
@@ -61,16 +68,22 @@ class Config:
     scan: Scan = dataclasses.field(default_factory=Scan)
     queue: Queue = dataclasses.field(default_factory=Queue)
     limits: Limits = dataclasses.field(default_factory=Limits)
+    quotas: Quotas = dataclasses.field(default_factory=Quotas)
+    sandbox_tenants: SandboxTenants = dataclasses.field(default_factory=SandboxTenants)
     webapps: WebApps = dataclasses.field(default_factory=WebApps)
     retention: Retention = dataclasses.field(default_factory=Retention)
     egress: Egress = dataclasses.field(default_factory=Egress)
     folders: Folders = dataclasses.field(default_factory=Folders)
     connectors: Connectors = dataclasses.field(default_factory=Connectors)
     console: Console = dataclasses.field(default_factory=Console)
+    sign_in: SignIn = dataclasses.field(default_factory=SignIn)
+    second_factor: SecondFactor = dataclasses.field(default_factory=SecondFactor)
+    mail: Mail = dataclasses.field(default_factory=Mail)
     approvals: Approvals = dataclasses.field(default_factory=Approvals)
     authority: Authority = dataclasses.field(default_factory=Authority)
     logs: Logs = dataclasses.field(default_factory=Logs)
     metrics: Metrics = dataclasses.field(default_factory=Metrics)
+    audit: Audit = dataclasses.field(default_factory=Audit)
     otlp: Otlp = dataclasses.field(default_factory=Otlp)
     demo: Demo = dataclasses.field(default_factory=Demo)
 
@@ -136,7 +149,7 @@ class Config:
 
 # Short names for variables that people type often, and variables that are not settings of the service.
 _SHORT = {"GOS_DATA": "storage.data", "GOS_HOST": "server.host", "GOS_PORT": "server.port", "GOS_RUNTIMES": "sandbox.runtimes"}
-_NOT_SETTINGS = frozenset({"GOS_CONFIG", "GOS_API_KEY", "GOS_URL", "GOS_NPM", "GOS_CACHE"})
+_NOT_SETTINGS = frozenset({VARIABLE, "GOS_CONFIG", "GOS_API_KEY", "GOS_URL", "GOS_NPM", "GOS_CACHE"})
 
 
 def _is_loopback(host: str) -> bool:
@@ -154,6 +167,11 @@ def sections() -> dict[str, type]:
 def environment(name: str) -> str | None:
     """An environment variable that is not a setting of the service (GOS_CONFIG, GOS_URL, …), or None."""
     return os.environ.get(name) or None
+
+
+def environment_names() -> list[str]:
+    """The environment variables that do not belong to the service."""
+    return [name for name in os.environ if not name.startswith("GOS_")]
 
 
 def setting_names() -> list[str]:
@@ -177,38 +195,6 @@ def _warning(variable: str) -> str:
     near = _nearest(_from_variable(variable))
     written = next((short for short, name in _SHORT.items() if name == near), f"GOS_{near.replace('.', '_').upper()}")
     return f"the variable {variable} is not a setting and is ignored; did you mean {written} (for {near})?"
-
-
-def _convert(name: str, value: Any, kind: Any, where: str) -> Any:
-    """Convert the value to the setting's type; text from the environment is parsed."""
-
-    def refuse(kinds: str) -> ConfigInvalid:
-        return ConfigInvalid(Sentence(
-            "%(where)s: %(name)s must be %(kinds)s, not %(value)s", where=where, name=name, kinds=kinds, value=repr(value)
-        ))
-
-    if typing.get_origin(kind) is Literal:
-        if value in typing.get_args(kind):
-            return value
-        raise refuse(f"one of {', '.join(typing.get_args(kind))}")
-    if kind is int and isinstance(value, str) and value.strip().lstrip("-").isdigit():
-        value = int(value)
-    if kind is bool and isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
-        value = value.lower() in ("true", "1")
-    if typing.get_origin(kind) is tuple:
-        if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
-        if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
-            return tuple(value)
-        raise refuse("a list of texts")
-    if type(value) is not kind or (kind is int and value < 0):
-        raise refuse(_type_name(kind))
-    return value
-
-
-def _type_name(kind: Any) -> str:
-    names = {int: "a whole number, zero or more", bool: "true or false", str: "a text"}
-    return names.get(kind, str(kind))
 
 
 def load_config(
@@ -262,8 +248,9 @@ def _read_file(file: Path) -> dict[str, tuple[Any, str]]:
 
 
 def _from_variable(variable: str) -> str:
-    section, _, name = variable.removeprefix("GOS_").lower().partition("_")
-    return f"{section}.{name}"
+    text = variable.removeprefix("GOS_").lower()
+    section = next((each for each in sections() if text.startswith(f"{each}_")), text.partition("_")[0])
+    return f"{section}.{text.removeprefix(section).removeprefix('_')}"
 
 
 def _build(values: Mapping[str, tuple[Any, str]]) -> Config:
@@ -274,7 +261,7 @@ def _build(values: Mapping[str, tuple[Any, str]]) -> Config:
     instances: dict[str, Any] = {}
     for section, cls in sections().items():
         arguments = {
-            f.name: _convert(f"{section}.{f.name}", *_pick(values[f"{section}.{f.name}"], f.type))
+            f.name: convert(f"{section}.{f.name}", *_pick(values[f"{section}.{f.name}"], f.type))
             for f in dataclasses.fields(cls)
             if f"{section}.{f.name}" in values
         }

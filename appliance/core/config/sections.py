@@ -12,6 +12,11 @@ def setting(default: Any, doc: str, *, secret: bool = False) -> Any:
     return dataclasses.field(default=default, metadata={"doc": doc}, repr=not secret)
 
 
+def required(doc: str) -> Any:
+    """A dataclass field without a default, for the items of a list, with its documentation."""
+    return dataclasses.field(metadata={"doc": doc})
+
+
 @dataclass(frozen=True)
 class Server:
     """Where the appliance listens and how it shuts down."""
@@ -30,6 +35,11 @@ class Server:
         [], "Networks (CIDR) of proxies whose X-Forwarded-For, -Proto and -Host headers are trusted."
     )
     max_in_flight: int = setting(256, "Maximum number of concurrent requests; further ones get 503 with Retry-After.")
+    queue_ms: int = setting(
+        400,
+        "How long a request may wait, in ms, while the processors are busy with others. One that would wait longer gets 503 with "
+        "Retry-After at once. From 10 to 60000.",
+    )
     run_workers: bool = setting(
         True,
         "true: `gos serve` also runs executions, timers and upkeep. false: it only answers requests, as with --no-workers, and "
@@ -89,21 +99,6 @@ class Blobs:
     )
     cache_mb: int = setting(
         512, "Most space in the data folder for copies of small contents of the bucket, so that they are read once (MB); 0: none."
-    )
-
-
-@dataclass(frozen=True)
-class Backup:
-    """Scheduled backups of the whole appliance."""
-
-    to: str = setting("", "Folder for the backups, preferably on another disk or machine; empty: no scheduled backups.")
-    every: str = setting("24h", "Interval between backups, such as 6h or 24h.")
-    keep: int = setting(7, "Number of complete backups to keep; older ones are deleted.")
-    passphrase: str = setting(
-        "",
-        "Passphrase that encrypts backups; without it, the key file is not included. Prefer the variable "
-        "GOS_BACKUP_PASSPHRASE, and store the passphrase outside this appliance.",
-        secret=True,
     )
 
 
@@ -171,7 +166,9 @@ class Limits:
     streams: int = setting(500, "Maximum number of open event streams of each process.")
     queued_executions: int = setting(10_000, "Maximum number of queued executions per tenant, including scheduled ones (run_at).")
     execution_descendants: int = setting(1_000, "Maximum number of unfinished executions that descend from one execution.")
-    tenant_storage_mb: int = setting(10_240, "Storage of one tenant (content, entities and their history); 0: no limit.")
+    tenant_storage_mb: int = setting(
+        10_240, "Storage of a tenant without a quota of its own (content, entities and their history); 0: no limit."
+    )
     route_calls: int = setting(120, "Calls to a WebApp's routes per minute and client address.")
 
 
@@ -193,6 +190,7 @@ class Retention:
 
     executions_days: int = setting(30, "Finished executions with their steps and journal, and agent runs with their traces.")
     logs_days: int = setting(30, "Log lines and requests to WebApps.")
+    key_requests_days: int = setting(7, "Requests of API keys that record them.")
     audit_days: int = setting(400, "The audit trail.")
 
 
@@ -201,7 +199,9 @@ class Egress:
     """Addresses that connectors can reach in addition to the public internet."""
 
     allow: tuple[str, ...] = setting(
-        [], "Internal targets to allow, each as `host`, `host:port`, `address:port` or CIDR: 10.1.0.0/16, erp.internal:443."
+        [],
+        "Internal targets to allow, each as `host`, `host:port`, `address:port` or CIDR: 10.1.0.0/16, erp.internal:443. "
+        "none: reach nothing at all, not even the public internet.",
     )
     ca_file: str = setting("", "PEM file with additional certificate authorities that connectors trust.")
 
@@ -236,6 +236,7 @@ class Console:
         "on", "on: owners of tenants can invite people who have no account. off: only `gos user add` creates accounts."
     )
     session_hours: int = setting(12, "How long an unused session stays valid.")
+    sign_in_days: int = setting(30, "How long a sign-in lasts at most, however much it is used.")
     language: str = setting("en", "Default language, if neither the person nor their browser selects an available one.")
     administrators: tuple[str, ...] = setting(
         [], "Logins of the appliance's administrators; only they can see its configuration and backups, in any of their tenants."
@@ -304,7 +305,10 @@ class Tls:
         True,
         "Send HSTS headers. On the base host and tenants' hosts they last a year, or a day with a certificate of the built-in CA. "
         "On WebApps' own domains they start on the second day with a public certificate and last a day, after a week a week, "
-        "after a month a year.",
+        "after a month a year. Behind a trusted proxy they last a year on requests that it received by HTTPS.",
+    )
+    hsts_subdomains: bool = setting(
+        False, "Extend HSTS of the base host and tenants' hosts to all their subdomains; only if none of them needs plain HTTP."
     )
 
 
@@ -356,6 +360,16 @@ class Metrics:
         ["127.0.0.0/8", "::1/128"],
         "Networks (CIDR) that need no token, for direct requests (not through a proxy, and not from an integration).",
     )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Where entries of the audit trails are sent as they are made."""
+
+    syslog: str = setting(
+        "", "Syslog server (RFC 5424): tls://HOST:PORT, tcp://HOST:PORT or udp://HOST:PORT. Empty: entries are sent nowhere."
+    )
+    ca_file: str = setting("", "PEM file with the CAs to trust for the syslog server, instead of the public ones.")
 
 
 @dataclass(frozen=True)

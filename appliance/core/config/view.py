@@ -28,7 +28,7 @@ def list_settings(config: Config) -> dict[str, list[SettingView]]:
 
 def _to_view(config: Config, section: str, field: Any) -> SettingView:
     name, value = f"{section}.{field.name}", getattr(getattr(config, section), field.name)
-    text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
     if not field.repr:
         text = "hidden" if text else ""
     elif "://" in text and "@" in text:  # Hide a password in a URL.

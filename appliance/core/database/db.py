@@ -166,6 +166,11 @@ def write(fn: Callable[[], T], *, is_shared: bool = False) -> T:
     return submit(fn, is_shared=is_shared).result()
 
 
+def is_inside_write() -> bool:
+    """Whether the caller runs inside a write, whose changes may still be rolled back."""
+    return state.inside
+
+
 def require_exclusive() -> None:
     """Inside a write: what follows needs a write without others beside it; a shared one runs again from its start as such."""
     if state.job is not None:

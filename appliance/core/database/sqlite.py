@@ -15,13 +15,14 @@ BUSY_SECONDS = 20
 TIMEOUT_MESSAGE = "the query took longer than {seconds:g} s and was stopped; filter by an indexed field, or request fewer rows"
 _CHECK_INTERVAL = 50_000  # Instructions of SQLite's virtual machine, about a millisecond.
 
-_READER_PRAGMAS = ("PRAGMA query_only=1",)
+# Each of some forty threads has a connection, and its pages are dropped whenever another one commits: more would only cost memory.
+_READER_PRAGMAS = ("PRAGMA query_only=1", "PRAGMA cache_size=-2000")
+_WRITER_PRAGMAS = ("PRAGMA cache_size=-8000",)
 _PRAGMAS = (
     f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}",
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=1",
     "PRAGMA temp_store=MEMORY",
-    "PRAGMA cache_size=-8000",
     "PRAGMA trusted_schema=0",
 )
 _SAVEPOINT = "inner_part"  # With nested savepoints of one name, SQLite uses the innermost.
@@ -43,7 +44,7 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
     def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
         super()._add_conn_hooks(conn)
         _use_wal(conn)
-        for pragma in _PRAGMAS + (() if self._is_writing() else _READER_PRAGMAS):
+        for pragma in _PRAGMAS + (_WRITER_PRAGMAS if self._is_writing() else _READER_PRAGMAS):
             conn.execute(pragma)
 
     def statement(self, sql: str) -> str:

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import islice
 from typing import BinaryIO
 
-from appliance.blobs import quota
 from appliance.core.database import db
 from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
@@ -90,7 +89,7 @@ def _import_in_chunks(
     while chunk := list(islice(later, CHUNK_ROWS)):
         if progress is not None:
             progress.check()
-        quota.refuse_full(target.scope)
+        batch.check_room(target.scope)
         report.merge(_write_chunk(partial(_store_chunk, target, chunk), progress, report))
         report.stored = not target.options.dry_run
 
@@ -138,7 +137,7 @@ def _has_more_lines(file: BinaryIO, limit: int) -> bool:
 def _import_in_one_transaction(
     scope: TenantScope, name: str, rows: list[Row], options: ImportOptions, report: ImportReport
 ) -> None:
-    quota.refuse_full(scope)
+    batch.check_room(scope)
 
     def write() -> ImportReport:
         whole = ImportReport()

@@ -54,8 +54,8 @@ from appliance.integrations import (
     retries,
 )
 from appliance.integrations.calls import CallSpec, log_to_process
-from appliance.monitor import Line
-from appliance.tenants.grants import check_still_allowed
+from appliance.monitor import Line, audit
+from appliance.tenants.grants import continued_access
 
 TASK = "governance.call"
 _REQUEUE_AFTER_MS = 10_000
@@ -158,6 +158,7 @@ class GovernedExecutor:
 
         def record() -> str:
             retry_id = retries.enqueue_retry(scope, integration, call_id, original, proposal.effect)
+            audit.record(scope, "call.retry", call_id, {"integration": integration, "retried_as": retry_id})
             records.record_decision(scope, retry_id, build_draft(proposal, permit))
             self._store_pending(scope, retry_id, replace(proposal, described=permit.consume(f"call:{retry_id}")))
             enqueue(TASK, scope.tenant_id, retry_id)
@@ -182,9 +183,12 @@ class GovernedExecutor:
         if claimed is None:
             return
         row, started = claimed
-        actor = TenantScope(scope.tenant_id, row.actor, scope.scopes, row.request_id)
+        actor = TenantScope(
+            scope.tenant_id, row.actor, scope.scopes, row.request_id, limits=continued_access.limits_of(scope, row.actor)
+        )
         try:
-            check_still_allowed(actor, row.actor, {"integrations.execute"})
+            continued_access.check_still_allowed(actor, row.actor, {"integrations.execute"})
+            actor.check_reach("integration", row.integration_id)
             proposal = self._prepare(actor, self._pending_request(actor, call_id, row.integration_id, bytes(row.pending or b"")))
             used_approval = (
                 UsedApproval(row.approval_id, (row.decision or {}).get("action_digest", "")) if row.approval_id else None

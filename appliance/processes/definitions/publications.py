@@ -100,7 +100,7 @@ def adopt_publication(scope: TenantScope, process_id: str) -> None:
 def list_published_mentions(scope: TenantScope, text: str) -> list[tuple[str, Any, dict[str, str]]]:
     """(process, definition, files) of every published version whose definition contains this text; the case may differ.
 
-    Like `versions.list_mentions`, so that not every process has to be parsed.
+    Like `list_mentions`, so that not every process has to be parsed.
     """
     rows = db.rows(
         "SELECT process.id, process_version.definition, process_version.files FROM process "
@@ -110,3 +110,23 @@ def list_published_mentions(scope: TenantScope, text: str) -> list[tuple[str, An
         (scope.tenant_id, f"%{text}%"),
     )
     return [(str(process_id), json.loads(definition), json.loads(files)) for process_id, definition, files in rows]
+
+
+_MENTIONS = """
+SELECT id, name, definition FROM process WHERE tenant_id = ? AND definition LIKE ?
+UNION ALL
+SELECT process.id, process.name, process_version.definition FROM process
+JOIN process_version ON process_version.tenant_id = process.tenant_id AND process_version.process_id = process.id
+AND process_version.version = process.published_version
+WHERE process.tenant_id = ? AND process_version.definition LIKE ?
+ORDER BY 1
+"""
+
+
+def list_mentions(scope: TenantScope, slug: str) -> list[tuple[str, str, Any]]:
+    """(id, name, definition) of the drafts and published versions whose text contains this slug, by process.
+
+    A text search, so that not every process has to be parsed; the caller decides whether the match is a reference.
+    """
+    rows = db.rows(_MENTIONS, (scope.tenant_id, f"%{slug}%") * 2)
+    return [(str(process_id), str(name), json.loads(definition)) for process_id, name, definition in rows]

@@ -128,6 +128,9 @@ def save_draft(
             scope.insert(Process, id=process_id, created_at=now, **values)
         else:
             scope.update(Process, **values).where(Process.id == process_id).execute()
+        if row is None or row.draft_digest != values["draft_digest"]:
+            digests = {"digest": values["draft_digest"], "previous": row.draft_digest if row else None}
+            audit.record(scope, "process.change" if row else "process.create", process_id, digests)
         return scope.get(Process, id=process_id), row is None
 
     return db.write(save)
@@ -153,27 +156,7 @@ def list_summaries(scope: TenantScope, page: PageRequest) -> Page[Process]:
 def list_processes(scope: TenantScope, page: PageRequest) -> Page[Process]:
     """The tenant's processes by id."""
     fields = {"id": Process.id, "name": Process.name, "created_at": Process.created_at, "updated_at": Process.updated_at}
-    return paginate(scope.select(Process), page, fields, default="id")
-
-
-_MENTIONS = """
-SELECT id, name, definition FROM process WHERE tenant_id = ? AND definition LIKE ?
-UNION ALL
-SELECT process.id, process.name, process_version.definition FROM process
-JOIN process_version ON process_version.tenant_id = process.tenant_id AND process_version.process_id = process.id
-AND process_version.version = process.published_version
-WHERE process.tenant_id = ? AND process_version.definition LIKE ?
-ORDER BY 1
-"""
-
-
-def list_mentions(scope: TenantScope, slug: str) -> list[tuple[str, str, Any]]:
-    """(id, name, definition) of the drafts and published versions whose text contains this slug, by process.
-
-    A text search, so that not every process has to be parsed; the caller decides whether the match is a reference.
-    """
-    rows = db.rows(_MENTIONS, (scope.tenant_id, f"%{slug}%") * 2)
-    return [(str(process_id), str(name), json.loads(definition)) for process_id, name, definition in rows]
+    return paginate(scope.narrow(scope.select(Process), "process", Process.id), page, fields, default="id")
 
 
 def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) -> None:
@@ -347,6 +330,7 @@ def publish_checked(scope: TenantScope, process_id: str, digest: str, request: P
     newest: ProcessVersion | None = versions.order_by(ProcessVersion.version.desc()).first()
     if newest is not None and newest.draft_digest == current.draft_digest:
         _make_current(scope, process_id, newest.version)
+        _record_publication(scope, current, newest.version)
         return newest
     number = (newest.version if newest else 0) + 1
     scope.insert(
@@ -354,7 +338,14 @@ def publish_checked(scope: TenantScope, process_id: str, digest: str, request: P
         draft_digest=current.draft_digest, message=request.message[:500], created_at=clock.now_ms(), created_by=scope.actor,
     )  # fmt: skip
     _make_current(scope, process_id, number)
+    _record_publication(scope, current, number)
     return get_version(scope, process_id, number)
+
+
+def _record_publication(scope: TenantScope, before: Process, version: int) -> None:
+    """Inside a write."""
+    fields = {"version": version, "previous": before.published_version, "digest": before.draft_digest}
+    audit.record(scope, "process.publish", before.id, fields)
 
 
 def _make_current(scope: TenantScope, process_id: str, version: int) -> None:

@@ -5,6 +5,7 @@ from .attempts import LONGEST_RETRY_AFTER_S as LONGEST_RETRY_AFTER_S
 from .children import MAX_DEPTH as MAX_DEPTH
 from .completion import CallWithdrawn as CallWithdrawn
 from .failures import raise_if_unchecked as raise_if_unchecked
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .store import FINAL_LINE as FINAL_LINE
 from .store import FINISHED as FINISHED
 from .store import OPEN as OPEN

@@ -9,9 +9,10 @@ from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.starting import ExecutionOrigin, StartRequest, insert_execution
+from appliance.processes.executions.starting import EXECUTIONS_PER_DAY, ExecutionOrigin, StartRequest, insert_execution
 from appliance.processes.host import tainting
 from appliance.processes.scheduling import backlog
+from appliance.quotas import daily
 
 from .store import Claim
 from .waits import Child
@@ -38,7 +39,7 @@ class ChildStarter:
         """An `awaited` child keeps its parent's place in the queue instead of going behind everything accepted since.
 
         NotFound, NotPublished, ValidationFailed for an invalid input, Conflict if it would be nested too deep,
-        ConcurrencyLimited if there are too many.
+        ConcurrencyLimited if there are too many, RateLimited if the tenant has used up its executions of the day.
         """
         scope = claim.scope
         if not isinstance(child_input, dict):
@@ -55,6 +56,7 @@ class ChildStarter:
         root = parent_root or claim.execution_id
         backlog.admit_descendant(scope, root)
         backlog.admit_queued(scope)
+        daily.check(scope, EXECUTIONS_PER_DAY)
 
         def insert() -> dict[str, Any]:
             origin = ExecutionOrigin(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)

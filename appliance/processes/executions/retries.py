@@ -13,15 +13,25 @@ from typing import Literal
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.monitor import audit
 from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.definitions.nodes import Block, Step
 from appliance.processes.engine import store
 from appliance.processes.engine.decide import Key, StepRun, is_over, is_undoable
+from appliance.processes.host import tainting
 from appliance.processes.models import Execution
 from appliance.processes.rehearsal.replay import find_step
 
 Place = tuple[tuple[int, int], ...]
 Relation = Literal["before", "around", "behind"]
+
+
+def record_retry(scope: TenantScope, old: Execution, new: Execution, reused_runs: Iterable[StepRun]) -> None:
+    """Inside the write that starts a retry: store the step runs it reuses and what has tainted them, and audit who started it."""
+    for run in reused_runs:
+        store.save_run(scope, new.id, run)
+    tainting.add_sources(scope, new.id, tainting.sources_of(scope, old.id))
+    audit.record(scope, "execution.retry", old.id, {"process_id": old.process_id, "version": new.version, "retried_as": new.id})
 
 
 def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, compiled: CompiledVersion) -> list[StepRun]:

@@ -101,7 +101,7 @@ def matching_query(scope: TenantScope, criteria: ExecutionFilter, *columns: Any)
 
 def _matching(scope: TenantScope, criteria: ExecutionFilter, matches: Sequence[_Match], *columns: Any) -> Any:
     """The same, with what was searched for."""
-    query = scope.select(Execution, *columns)
+    query = scope.narrow(scope.select(Execution, *columns), "process", Execution.process_id)
     equal = {
         Execution.process_id: criteria.process_id, Execution.label_text: criteria.label, Execution.id: criteria.id,
         Execution.failure_class: criteria.failure_class, Execution.version: criteria.version,

@@ -18,7 +18,7 @@ from appliance.core.errors import (
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.monitor import delete_in_chunks
+from appliance.monitor import audit, delete_in_chunks
 from appliance.processes.definitions.compiled import CompiledVersion
 from appliance.processes.engine import completion, store, suspension
 from appliance.processes.engine.decide import Key
@@ -109,9 +109,12 @@ def last_created(scope: TenantScope, process_id: str) -> int | None:
 
 
 def get_execution(scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
-    """One execution (of this process, if given); NotFound."""
+    """One execution (of this process, if given); NotFound, also for one of a process that the scope's key cannot reach."""
     criteria = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}
-    return scope.get(Execution, **criteria)
+    row = scope.get(Execution, **criteria)
+    if not scope.can_reach("process", row.process_id):
+        raise NotFound(Sentence("there is no %(label)s %(wanted)s here", label=Execution.label, wanted=repr(execution_id[:80])))
+    return row
 
 
 def find_starter(scope: TenantScope, execution_id: str) -> str | None:
@@ -209,6 +212,7 @@ def change_label(scope: TenantScope, execution_id: str, process_id: str, label: 
         row = get_execution(scope, execution_id, process_id)
         first = (row.label_text or "") if row.first_label is None else row.first_label
         scope.update(Execution, label_text=label, first_label=first).where(Execution.id == row.id).execute()
+        audit.record(scope, "execution.change", row.id, audit.compare({"label": row.label_text}, {"label": label}))
         return get_execution(scope, execution_id)
 
     return db.write(change)
@@ -222,6 +226,7 @@ def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -
             Sentence("the execution is %(status)s already", status=row.status), extra={"execution_status": row.status}
         )
     completion.cancel(scope, row)
+    audit.record(scope, "execution.cancel", execution_id, {"process_id": row.process_id, "status": row.status})
     return get_execution(scope, execution_id)
 
 
@@ -251,6 +256,7 @@ def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer:
         raise NotFound("the execution is not waiting under this token; `waiting_for` lists what it is waiting for")
     if not suspension.answer_call(scope, answer.token, True, answer.input):
         raise Conflict("this event has already been delivered")
+    audit.record(scope, "execution.resume", execution_id, {"process_id": row.process_id})
     return get_execution(scope, execution_id)
 
 

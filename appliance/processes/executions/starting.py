@@ -13,12 +13,15 @@ from appliance.processes.engine import store
 from appliance.processes.engine.deferred import NO_COLUMNS, Columns
 from appliance.processes.host import tainting
 from appliance.processes.models import Execution
-from appliance.processes.scheduling import admission, backlog
+from appliance.processes.scheduling import admission, backlog, concurrency_quota
 from appliance.processes.scheduling.admission import Admission, AdmissionRequest
 from appliance.processes.startable import StartableVersion
+from appliance.quotas import daily
 from appliance.tenants import RETENTION_MS
 
 from . import input_values
+
+EXECUTIONS_PER_DAY = "executions_per_day"
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,25 @@ def insert_execution(
     if origin.only_retry and (other := scope.find(Execution, retry_of=origin.retry_of)) is not None:
         raise Conflict(Sentence("the execution has already been retried as %(id)s", id=other.id))
     entry = admission.admit(scope, process_id, version, AdmissionRequest(request.input, request.run_at, request.expires_ms), now)
-    status = "scheduled" if entry.is_scheduled else "running" if origin.owner and entry.wait_reason is None else "queued"
+    status = _status_of(scope, entry, origin)
     if status == "queued" and origin.parent is None:  # children are admitted before the commit that records their call
         backlog.admit_queued(scope)
     elif status == "scheduled":
         backlog.admit_planned(scope)
+    (daily.admit if origin.parent is None else daily.add)(scope, EXECUTIONS_PER_DAY)
     row = _new_row(scope, process_id, request, origin, {"version": version, **_state(status, entry, request, origin, now)})
     insert_row(row)
     if request.tainted_by:
         tainting.add_sources(scope, row.id, request.tainted_by)
     return row, True
+
+
+def _status_of(scope: TenantScope, entry: Admission, origin: ExecutionOrigin) -> str:
+    """The first status: an execution that could run at once is queued when the tenant runs as many as it may."""
+    if entry.is_scheduled:
+        return "scheduled"
+    may_run = origin.owner is not None and entry.wait_reason is None
+    return "running" if may_run and concurrency_quota.take_place(scope) else "queued"
 
 
 def new_running(
@@ -103,6 +115,8 @@ def new_running(
     Outside a write: whether it may start is decided now, as for one that had been inserted now.
     """
     if request.token or request.run_at is not None or request.tainted_by:
+        return None
+    if concurrency_quota.is_limited(scope.tenant_id) or not daily.may_begin(scope, EXECUTIONS_PER_DAY):
         return None
     now = clock.now_ms()
     entry = admission.admit_at_once(scope, process_id, startable, AdmissionRequest(request.input, None, request.expires_ms), now)
@@ -177,5 +191,6 @@ def insert_once(row: Execution, ended: Mapping[str, Any]) -> bool:
         return False
     if not has_version:
         raise NotFound(Sentence("the process %(process_id)s has been deleted", process_id=repr(row.process_id)))
+    daily.add(TenantScope(row.tenant_id, row.actor), EXECUTIONS_PER_DAY)
     insert_row(row, ended)
     return True

@@ -10,6 +10,7 @@ from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.monitor import audit
 from appliance.processes.engine import store
 from appliance.processes.engine.decide import FINISHED
 from appliance.processes.executions import service as executions
@@ -62,6 +63,7 @@ def pin_sample(scope: TenantScope, process_id: str, name: str, sample: Sample) -
         else:
             mine = (SampleRow.process_id == process_id) & (SampleRow.name == name)
             scope.update(SampleRow, **values).where(mine).execute()
+        audit.record(scope, "sample.set", process_id, {"sample": name, "from": sample.from_execution})
         return get_sample(scope, process_id, name), existing is None
 
     return db.write(pin)
@@ -97,5 +99,6 @@ def delete_sample(scope: TenantScope, process_id: str, name: str) -> None:
         get_sample(scope, process_id, name)
         mine = (SampleRow.process_id == process_id) & (SampleRow.name == name)
         scope.delete(SampleRow).where(mine).execute()
+        audit.record(scope, "sample.delete", process_id, {"sample": name})
 
     db.write(delete)

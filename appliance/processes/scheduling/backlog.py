@@ -112,6 +112,13 @@ def admit_descendant(scope: TenantScope, root: str) -> None:
         )
 
 
+def oldest_wait_ms(scope: TenantScope) -> int:
+    """For how long the oldest execution has waited that nothing but a free worker keeps from running; 0 if there is none."""
+    sql = "SELECT min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = 'queued' AND wait_reason IS NULL"
+    ((since,),) = db.rows(sql, (scope.tenant_id,))
+    return 0 if since is None else max(0, clock.now_ms() - int(since))
+
+
 def queue_state(scope: TenantScope, workers: int) -> dict[str, int]:
     """The queue of a tenant: depth, age of the oldest entry, executions in flight, and the workers' lag."""
     now = clock.now_ms()

@@ -11,7 +11,7 @@ from appliance.processes.engine.runner import Runner
 from appliance.processes.engine.store import Claim
 from appliance.processes.models import Execution
 
-from . import admission, fair_share
+from . import admission, concurrency_quota, fair_share
 from .fair_share import FairShare
 
 WAKE = "execution"
@@ -57,7 +57,8 @@ class Intake:
         """Claims the next execution; None when none may start here now.  The caller gives its place back afterwards."""
         tried: set[str] = set()
         while not self._draining.is_set():
-            tenant_id = self._places.acquire(each for each in fair_share.ready_tenants() if each not in tried)
+            ready = [each for each in fair_share.ready_tenants() if each not in tried and not concurrency_quota.is_full(each)]
+            tenant_id = self._places.acquire(ready)
             if tenant_id is None:
                 return None
             claim: Claim | None = None
@@ -72,7 +73,9 @@ class Intake:
         return None
 
     def _claim_first(self, tenant_id: str) -> Claim | None:
-        """Claims the tenant's first execution that has not expired."""
+        """Claims the tenant's first execution that has not expired, unless it runs as many as it may."""
+        if not concurrency_quota.take_place(TenantScope(tenant_id, "system")):
+            return None
         for _ in range(MOST_EXPIRED):
             execution_id = fair_share.first_ready(tenant_id)
             scope = TenantScope(tenant_id, f"execution:{execution_id}")

@@ -22,6 +22,7 @@ from appliance.core.errors import (
     InvalidSignature,
     NotFound,
     Overloaded,
+    RateLimited,
     StorageFull,
     ValidationFailed,
 )
@@ -202,7 +203,7 @@ class Firings:
 
         try:
             started = db.write(write)
-        except ConcurrencyLimited as refusal:
+        except (ConcurrencyLimited, RateLimited) as refusal:
             failure = _error_object(refusal)
             db.write(lambda: self._record_refusal(scope, mark, event, failure))
             raise

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-CHECKOUT, WHEEL = Path(__file__).resolve().parents[3] / "packaging" / "runtimes", Path(__file__).parent / "lock"
+CHECKOUT = Path(__file__).resolve().parents[3] / "packaging" / "runtimes"
+WHEEL = Path(__file__).resolve().parents[2] / "locks" / "runtimes"
 LOCK = WHEEL if WHEEL.is_dir() else CHECKOUT
 
 
 class FetchFailed(Exception):
     """The message says what to do next."""
+
+
+def locked_packages() -> dict[str, dict[str, Any]]:
+    """The entries of the lock by their places (`node_modules/typescript`), with that of the project itself at ""."""
+    entries: dict[str, dict[str, Any]] = json.loads((LOCK / "package-lock.json").read_text("utf-8"))["packages"]
+    return entries
 
 
 def is_fetched(out: Path) -> bool:

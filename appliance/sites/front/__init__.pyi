@@ -6,3 +6,4 @@ from .root import build_root as build_root
 from .static import StaticFiles as StaticFiles
 from .tls import build_server_config as build_server_config
 from .transport import Transport as Transport
+from .work_queue import WorkQueue as WorkQueue

@@ -20,6 +20,8 @@ from . import request_spans
 from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
 from .places import Origin, RequestSlot, RequestSlots
+from .proxy_logins import ProxyLogins
+from .work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ _SECURITY = (
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+# For answers that are no pages; pages have a policy of their own.
+_DATA_POLICY = b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # A redirect (302) may lead to a foreign server, which is not told from where.
 _SECURITY_OF_REDIRECTS = tuple((name, b"no-referrer" if name == b"referrer-policy" else value) for name, value in _SECURITY)
 REQUESTS = metrics.registry.counter("gos_http_requests_total", "Requests answered.", ("area", "status"))
@@ -67,7 +71,9 @@ class Front:
         self._config = config
         self._readiness = readiness
         self._trusted = Networks(config.server.trusted_proxies)
-        self._places = RequestSlots(config.server.max_in_flight)
+        self._logins = ProxyLogins(config.sign_in.trusted_headers)
+        self.queue = WorkQueue(config.server.max_in_flight, config.server.queue_ms / 1000)
+        self._places = RequestSlots(config.server.max_in_flight, self.queue)
         self._is_draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,7 +97,7 @@ class Front:
                 status = message["status"]
                 message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
                 if not _is_site(scope):
-                    message["headers"] += _SECURITY if status != 302 else _SECURITY_OF_REDIRECTS
+                    _add_security(message["headers"], status)
                 incoming.answered = True
                 is_read = incoming.complete or await incoming.drain()
                 is_last = not is_read or (self._is_draining and scope["http_version"] != "2")
@@ -136,6 +142,7 @@ class Front:
         if match.kind == "unknown":
             raise UnknownHost("this host name is not served here; check the address")
         with place.occupy(Origin(match.tenant or "", network_of(scope["gos.address"]))):
+            await place.take_turn(hash(headers.get(b"x-api-key") or headers.get(b"authorization")))
             scope["gos.host"], scope[PLACE] = match, place
             app = self._sites[match.kind] if match.kind in CONTENT else self._app
             await app(scope, exchange.receive, exchange.send)
@@ -151,6 +158,7 @@ class Front:
         """Take address, scheme and host from the forwarding headers of a trusted proxy; ignore them from anyone else."""
         peer = (scope.get("client") or ("", 0))[0]
         scope["gos.address"] = peer
+        self._logins.take(scope, headers, peer)
         if peer not in self._trusted:
             return
         forwarded = [part.strip() for part in headers.get(b"x-forwarded-for", b"").decode("latin1").split(",") if part.strip()]
@@ -172,6 +180,12 @@ async def _acknowledge(receive: Receive, send: Send) -> None:
         await send({"type": f"{kind}.complete"})
         if kind == "lifespan.shutdown":
             return
+
+
+def _add_security(headers: list[tuple[bytes, bytes]], status: int) -> None:
+    if not any(name.lower() == b"content-security-policy" for name, _ in headers):
+        headers.append((b"content-security-policy", _DATA_POLICY))
+    headers += _SECURITY if status != 302 else _SECURITY_OF_REDIRECTS
 
 
 def _is_site(scope: Scope) -> bool:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from appliance.core.errors import Overloaded
 from appliance.monitor import REFUSALS
+
+from .work_queue import Turn, WorkQueue
 
 OPEN_PER_PLACE = 4  # open requests need memory even while they wait
 SHARED_FROM = 16  # with fewer slots than this, sharing makes no sense
@@ -62,11 +64,13 @@ class FairShare:
 
 
 class RequestSlots:
-    """Slots for requests being worked on, and for open ones; a request that waits for its client is only open."""
+    """Slots for requests being worked on, and for open ones; a request that waits for its client is only open. Of those with a slot
+    to be worked on, the ones with a turn of the queue are; the others wait for theirs."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, queue: WorkQueue) -> None:
         self.working = FairShare(most)
         self.open = FairShare(most * OPEN_PER_PLACE)
+        self.queue = queue
         self.streams: set[RequestSlot] = set()
         self.has_ended_streams = False
 
@@ -87,6 +91,7 @@ class RequestSlot:
     def __init__(self, places: RequestSlots) -> None:
         self._places = places
         self._origin: Origin | None = None
+        self._turn: Turn | None = None
         self._waits = 0
         self._release: Callable[[], None] = _nothing
         self.ended = asyncio.Event()  # the application is to end the stream
@@ -108,7 +113,15 @@ class RequestSlot:
             self._free()
             self._release()
 
+    async def take_turn(self, key: Hashable) -> None:
+        """Wait until the request may be worked on; Overloaded if that takes too long. `key` tells clients of a network apart."""
+        if self._origin is not None:
+            self._turn = await self._places.queue.enter((self._origin.tenant, self._origin.network, key))
+
     def _free(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.leave()
         origin, self._origin = self._origin, None
         if origin is not None:
             self._places.open.remove(origin)
@@ -121,12 +134,16 @@ class RequestSlot:
         self._waits += 1
         if self._origin is not None and self._waits == 1:
             self._places.working.remove(self._origin)
+            if self._turn is not None:
+                self._turn.leave()
         try:
             yield
         finally:
             self._waits -= 1
             if self._origin is not None and not self._waits:
                 self._places.working.add(self._origin)
+                if self._turn is not None:
+                    self._turn.resume()
 
     def become_stream(self, release: Callable[[], None]) -> None:
         """Give the slot back, because the response is a stream, which has a limit of its own. `release` is called when it ends."""

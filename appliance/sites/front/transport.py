@@ -30,11 +30,12 @@ class Transport:
         self._front = front
         self._config = config
         self._is_plain = config.tls_mode == "off"
+        self._is_behind_proxy = self._is_plain and bool(config.server.trusted_proxies)
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_plain:
-            await self._front(scope, receive, send)
+            await self._front(scope, receive, self._with_hsts_of_proxy(scope, send) if self._is_behind_proxy else send)
         elif scope["path"].startswith(CHALLENGE):  # also over HTTPS, because a proxy at port 80 may redirect the authority
             await self._challenge(split_host(_host_header(scope)), scope["path"].removeprefix(CHALLENGE), send)
         elif scope["scheme"] == "https":
@@ -68,18 +69,35 @@ class Transport:
         await answer(send, 404 if answer_text is None else 200, (answer_text or "").encode("ascii"), headers)
 
     def _with_hsts(self, scope: Scope, send: Send) -> Send:
-        seconds = self._hsts(split_host(_host_header(scope)))
+        host = split_host(_host_header(scope))
+        seconds = self._hsts(host)
         if not seconds:
             return send
 
         async def send_secured(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                headers = message.get("headers", [])
-                if not any(name.lower() == b"strict-transport-security" for name, _ in headers):
-                    message["headers"] = [*headers, (b"strict-transport-security", b"max-age=%d" % seconds)]
+                self._add_hsts(message, host, seconds)
             await send(message)
 
         return send_secured
+
+    def _with_hsts_of_proxy(self, scope: Scope, send: Send) -> Send:
+        """For a request that a trusted proxy received by HTTPS; the front puts what the proxy says into the scope."""
+
+        async def send_secured(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and scope["scheme"] == "https" and self._config.tls.hsts:
+                host = split_host(_host_header(scope))
+                if self._is_own(host):
+                    self._add_hsts(message, host, _YEAR_SECONDS)
+            await send(message)
+
+        return send_secured
+
+    def _add_hsts(self, message: MutableMapping[str, Any], host: str, seconds: int) -> None:
+        headers = message.get("headers", [])
+        if not any(name.lower() == b"strict-transport-security" for name, _ in headers):
+            suffix = b"; includeSubDomains" if self._config.tls.hsts_subdomains and self._is_own(host) else b""
+            message["headers"] = [*headers, (b"strict-transport-security", b"max-age=%d" % seconds + suffix)]
 
     def _hsts(self, host: str) -> int:
         """The HSTS max-age in seconds; 0 for no header. A header set by the app takes precedence."""

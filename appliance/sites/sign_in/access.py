@@ -20,9 +20,10 @@ from appliance.core.texts import mark, mark_error
 from appliance.monitor import Line, write_lines
 from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.sites.webapps.forms import read_form
+from appliance.tenants.oidc import OidcClient, ProviderFailed
 from appliance.tenants.sign_in import EmailCodes, open_counts
 from appliance.web import Exchange, Scope, Send, Services, answer, in_thread, refuse
-from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
+from appliance.webapps.access import ANONYMOUS, Access, Visitor, Visits
 
 from .code_emails import CodeEmails
 from .provider_sign_in import ProviderSignIn

@@ -6,7 +6,8 @@ from typing import Any
 from appliance.connectors.oauth import make_verifier
 from appliance.core.crypto import Sealer
 from appliance.core.texts import mark_error
-from appliance.webapps.access import AuthorizationResponse, OidcClient, Visitor, may_enter, open_access
+from appliance.tenants.oidc import AuthorizationResponse, OidcClient
+from appliance.webapps.access import Visitor, may_enter, open_access
 
 from .visiting import (
     EXPIRED_SIGN_IN,

@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 
 from appliance.core import clock
 from appliance.core.errors import PolicyDenied
-from appliance.core.scope import TenantScope
+from appliance.core.scope import ResourceNames, TenantScope
 from appliance.core.sentences import Sentence
 from appliance.tenants.keys import lineage
 from appliance.tenants.keys.lineage import KeyAuthority
@@ -13,8 +13,8 @@ from appliance.tenants.scopes import FORBIDDEN_TO_AGENTS, scopes_of_role
 
 
 def check_still_allowed(scope: TenantScope, actor: str, needed: AbstractSet[str]) -> None:
-    """PolicyDenied if the actor's API key has ended (itself or with its issuer), the person is no longer a member, or either has
-    lost one of the scopes `held`; other actors pass."""
+    """PolicyDenied if the actor's API key has ended (itself or with its issuer), the person is disabled or no longer a member, or
+    either has lost one of the scopes `held`; other actors pass."""
     kind, _, name = actor.partition(":")
     why = ""
     if kind == "key":
@@ -28,11 +28,19 @@ def check_still_allowed(scope: TenantScope, actor: str, needed: AbstractSet[str]
 
 def is_still_allowed(scope: TenantScope, needed: str) -> bool:
     """Whether the actor may still use this scope, cached for half a second; for repeated checks of what outlives its request,
-    such as an event stream."""
+    such as an event stream.  A key whose limits were changed meanwhile may not."""
     kind, _, name = scope.actor.partition(":")
     if kind == "key":
-        return not _key_problem(lineage.find_by_id(scope, name), {needed})
+        authority = lineage.find_by_id(scope, name)
+        return not _key_problem(authority, {needed}) and authority is not None and authority.limits == scope.limits
     return kind != "user" or not _person_problem(scope, name, {needed})
+
+
+def limits_of(scope: TenantScope, actor: str) -> ResourceNames | None:
+    """The resources to which the actor's API key is limited now, for work that continues; None if it is no key, or not limited."""
+    kind, _, name = actor.partition(":")
+    authority = lineage.find_by_id(scope, name) if kind == "key" else None
+    return None if authority is None else authority.limits
 
 
 def _key_problem(authority: KeyAuthority | None, needed: AbstractSet[str]) -> str:
@@ -49,7 +57,9 @@ def _key_problem(authority: KeyAuthority | None, needed: AbstractSet[str]) -> st
 
 
 def _person_problem(scope: TenantScope, user_id: str, needed: AbstractSet[str]) -> str:
-    member = find_member(scope, user_id)
+    member = find_member(scope, user_id, with_disabled=True)
+    if member is not None and member.is_disabled:
+        return "the account of the person who started this is disabled"
     if member is None:
         return "the person who started this is no longer a member of the tenant"
     missing = sorted(needed - FORBIDDEN_TO_AGENTS - scopes_of_role(member.role))

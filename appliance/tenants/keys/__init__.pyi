@@ -1,7 +1,14 @@
 from . import adoption as adoption
+from . import changes as changes
+from . import daily_quotas as daily_quotas
+from . import key_requests as key_requests
 from . import keys as keys
 from . import lineage as lineage
+from . import resource_limits as resource_limits
+from .changes import KeyChanges as KeyChanges
 from .key_leaks import contains_key as contains_key
+from .key_requests import KeyRequests as KeyRequests
+from .key_requests import RequestFilter as RequestFilter
 from .keys import Caller as Caller
 from .keys import KeyKind as KeyKind
 from .keys import KeySpec as KeySpec
@@ -10,3 +17,4 @@ from .keys import issue_key as issue_key
 from .keys import make_key_text as make_key_text
 from .lineage import Issuers as Issuers
 from .lineage import KeyAuthority as KeyAuthority
+from .refused_requests import RefusedRequests as RefusedRequests

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import Conflict, PolicyDenied, ScopeMissing, ValidationFailed
-from appliance.core.scope import TenantScope
+from appliance.core.scope import ResourceNames, TenantScope
 from appliance.core.sentences import Sentence
 from appliance.tenants.models import ApiKey
 
-from . import lineage
+from . import lineage, resource_limits
 from .lineage import MAX_GENERATIONS
 
 _OWNER_HINT = "ask an owner to do it in the console, or use a key without this limit"
@@ -26,6 +26,11 @@ class KeyLimits:
     def rate(self) -> tuple[int, int]:
         """Requests and seconds of the ancestor with the lowest rate."""
         return min(((key.rate_requests, key.rate_window_s) for key in self.above), key=lambda rate: rate[0] / rate[1])
+
+    @property
+    def resources(self) -> ResourceNames | None:
+        """The only processes, collections and integrations that the ancestors may reach together; None if none is limited."""
+        return resource_limits.combine(self.above)
 
     def allows_rate(self, requests: int, window_s: int) -> bool:
         """Whether this rate is at most that of every ancestor."""
@@ -78,7 +83,7 @@ def check_no_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
 
 
 def limit_transferred(limits: KeyLimits | None, row: ApiKey, what: str) -> None:
-    """Limit a key that gets a new issuer to the issuer's rate and expiry.
+    """Limit a key that gets a new issuer to the issuer's rate, expiry, processes, collections and integrations.
 
     ValidationFailed if it may be used from other addresses than the issuer's, because it would stop working there.
     """
@@ -96,6 +101,7 @@ def limit_transferred(limits: KeyLimits | None, row: ApiKey, what: str) -> None:
     row.allowed_ips = row.allowed_ips or limits.allowed_ips
     if not limits.allows_rate(row.rate_requests, row.rate_window_s):
         row.rate_requests, row.rate_window_s = limits.rate
+    row.limits = resource_limits.to_stored(resource_limits.combine((row, *limits.above)))
     row.expires_at = min(row.expires_at, limits.ends_at)
 
 

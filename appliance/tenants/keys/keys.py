@@ -29,7 +29,8 @@ from appliance.tenants.grants import confirmations
 from appliance.tenants.models import ApiKey
 from appliance.tenants.scopes import validate_scopes
 
-from . import key_limits, lineage
+from . import key_limits, lineage, resource_limits
+from .daily_quotas import DailyQuota, check_quota
 from .key_limits import KeyLimits
 from .lineage import KeyAuthority, RateLimit
 
@@ -61,9 +62,10 @@ FIRST = "first"
 
 @dataclass(frozen=True)
 class KeySpec:
-    """Properties of a new key; None means the default of docs/contract.md § 4.
+    """Properties of a new key; None means the default of docs/contract.md § 4, for `limits` and
+    `daily_requests` none.
 
-    With `is_default_rate`, no addresses or no lifetime, a key issued by another key inherits that key's limits where they are
+    With `is_default_rate`, no addresses, limits or lifetime, a key issued by another key inherits that key's limits where they are
     stricter.  Keys issued by an agent key are agent keys, whatever `kind` says.
     """
 
@@ -76,6 +78,9 @@ class KeySpec:
     allowed_ips: Sequence[str] = ()
     kind: KeyKind = "service"
     is_default_rate: bool = False
+    limits: resource_limits.StoredLimits | None = None
+    daily_requests: int | None = None
+    records_requests: bool = False
 
 
 def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms: int | None = None) -> tuple[ApiKey, str]:
@@ -87,6 +92,7 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
     scopes = validate_scopes(spec.scopes)
     key_limits.check_not_wider(scope, scopes)
     _check_spec(spec)
+    limits = resource_limits.normalize(spec.limits)
     text = make_key_text(spec.environment)
     now = clock.now_ms()
     row = ApiKey(
@@ -94,7 +100,8 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
         environment=spec.environment, prefix=text[:-32], last4=text[-4:], scopes=scopes, created_at=now,
         expires_at=now + (lifetime_ms or spec.expires_in_days * DAY), rate_requests=spec.rate_requests,
         rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor, issuer=scope.actor,
-        kind="agent" if scope.has_agent_key else spec.kind,
+        kind="agent" if scope.has_agent_key else spec.kind, limits=limits,
+        daily_requests=spec.daily_requests, records_requests=spec.records_requests,
     )  # fmt: skip
     if bounds := key_limits.find_limits(scope):
         _limit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
@@ -102,7 +109,8 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
     def insert() -> None:
         key_limits.check_not_wider(lineage.reload_scope(scope), scopes)  # the issuer may have lost them, or be gone, by now
         row.save(force_insert=True)
-        audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": scopes, "kind": row.kind})
+        fields = {"name": spec.name, "scopes": scopes, "kind": row.kind}
+        audit.record(scope, "key.issue", row.id, fields | ({} if row.limits is None else {"limits": row.limits}))
 
     db.write(insert)
     return row, text
@@ -116,6 +124,9 @@ def _limit_new(row: ApiKey, bounds: KeyLimits, *, is_default_rate: bool, is_defa
         row.rate_requests, row.rate_window_s = bounds.rate
     key_limits.check_networks(bounds, row.allowed_ips)
     row.allowed_ips = row.allowed_ips or bounds.allowed_ips
+    if row.limits is None:
+        row.limits = resource_limits.to_stored(bounds.resources)
+    resource_limits.check_within(row.limits, bounds.resources)
     if not is_default_expiry:
         key_limits.check_expiry(bounds, row.expires_at)
     row.expires_at = min(row.expires_at, bounds.ends_at)
@@ -124,8 +135,8 @@ def _limit_new(row: ApiKey, bounds: KeyLimits, *, is_default_rate: bool, is_defa
 def _check_spec(spec: KeySpec) -> None:
     if not (spec.environment.isascii() and spec.environment.isalnum()) or not 1 <= len(spec.environment) <= 12:
         raise ValidationFailed("environment must be 1 to 12 letters or digits", pointer="/environment")
-    if not spec.name.strip() or len(spec.name) > 200 or not spec.name.isprintable():
-        raise ValidationFailed("name must have 1 to 200 printable characters", pointer="/name")
+    check_name(spec.name)
+    check_quota(spec.daily_requests)
     if not 1 <= spec.expires_in_days <= 730:
         raise ValidationFailed("a key's lifetime must be 1 to 730 days", pointer="/expires_at")
     if not (1 <= spec.rate_requests <= 1_000_000 and 1 <= spec.rate_window_s <= 86_400):
@@ -142,6 +153,12 @@ def _check_spec(spec: KeySpec) -> None:
                 Sentence("%(network)s is not an address or network such as 192.0.2.0/24", network=repr(network)),
                 pointer=f"/allowed_ips/{index}",
             ) from error
+
+
+def check_name(name: str) -> None:
+    """ValidationFailed unless a key can have this name."""
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise ValidationFailed("name must have 1 to 200 printable characters", pointer="/name")
 
 
 def list_keys(scope: TenantScope, page: PageRequest) -> Page[ApiKey]:
@@ -199,7 +216,7 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         new = ApiKey(**{**old.__data__, "id": ids.new("key"), "digest": sealer.digest(text.encode())})
         new.prefix, new.last4, new.created_at, new.created_by = text[:-32], text[-4:], now, scope.actor
         new.expires_at = now + (old.expires_at - old.created_at)
-        new.last_used_at, new.rotated_from, new.grace_until = None, old.id, None
+        new.last_used_at, new.rotated_from, new.grace_until, new.counted_as = None, old.id, None, old.counted_as or old.id
         _set_issuer(scope, old, new)
         new.save(force_insert=True)
         grace = min(now + overlap_seconds * 1000, old.expires_at, old.grace_until or old.expires_at)
@@ -275,6 +292,8 @@ class Caller:
     above: tuple[RateLimit, ...] = ()
     withheld: frozenset[str] = frozenset()
     digest: bytes = b""
+    quotas: tuple[DailyQuota, ...] = ()
+    records_requests: bool = False
 
 
 def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, address: str, request_id: str) -> Caller:
@@ -302,10 +321,13 @@ def authorize_key(
         row.last_used_at = now
         db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute(), is_shared=True)
     own, *above = authority.rate_limits
-    scope = TenantScope(row.tenant_id, f"key:{own.key_id}", authority.scopes, request_id, has_agent_key=authority.has_agent_key)
+    scope = TenantScope(
+        row.tenant_id, f"key:{own.key_id}", authority.scopes, request_id, has_agent_key=authority.has_agent_key,
+        limits=authority.limits,
+    )  # fmt: skip
     return Caller(
         scope=scope, key_id=own.key_id, rate_requests=own.requests, rate_window_s=own.window_s, above=tuple(above),
-        withheld=authority.withheld, digest=bytes(row.digest),
+        withheld=authority.withheld, digest=bytes(row.digest), quotas=authority.quotas, records_requests=row.records_requests,
     )
 
 

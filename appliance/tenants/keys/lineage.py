@@ -2,7 +2,8 @@
 
 Every key has an issuer: a person (`user:…`), another key (`key:…`) or the appliance itself (`system`).  A key never has more
 scopes than its issuer has at this moment, up the whole chain, and it ends when a link of the chain ends: a person is removed from
-the tenant, a key is revoked or expires.  A key issued by `system` has no such limit.
+the tenant, a key is revoked or expires.  It pauses while that person's account is disabled.  A key issued by `system` has no such
+limit.
 """
 
 import ipaddress
@@ -15,9 +16,12 @@ from peewee import fn
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
-from appliance.core.scope import TenantScope
+from appliance.core.scope import ResourceNames, TenantScope
 from appliance.tenants.models import ApiKey
 from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
+
+from . import resource_limits
+from .daily_quotas import DailyQuota
 
 CACHE_MS = 500
 MAX_GENERATIONS = 8
@@ -26,6 +30,10 @@ _MAX_CHAIN = 64  # for keys issued before there was a limit
 
 _HELP = "an owner of the tenant can adopt it in the console (API keys), or issue a new one"
 ISSUER_REMOVED = f"this API key has ended, because the person who issued it is no longer a member of this tenant; {_HELP}"
+ISSUER_DISABLED = (
+    "this API key does not work, because the account of the person who issued it is disabled; it works again when the account is "
+    "enabled, and an owner of the tenant can adopt it in the console (API keys)"
+)
 PARENT_ENDED = f"this API key has ended, because the key that issued it was revoked or has expired; {_HELP}"
 
 
@@ -63,9 +71,19 @@ class KeyAuthority:
         return tuple(RateLimit(key.id, key.rate_requests, key.rate_window_s) for key in self.chain)
 
     @cached_property
+    def quotas(self) -> tuple[DailyQuota, ...]:
+        """The daily quotas that a request counts against."""
+        return tuple(DailyQuota(key.id, key.counted_as or key.id, key.daily_requests) for key in self.chain if key.daily_requests)
+
+    @cached_property
     def has_agent_key(self) -> bool:
         """Whether the key or one it descends from belongs to an agent."""
         return any(key.kind == "agent" for key in self.chain)
+
+    @cached_property
+    def limits(self) -> ResourceNames | None:
+        """The only processes, collections and integrations that the key may reach; None if no key of the chain is limited."""
+        return resource_limits.combine(self.chain)
 
     @cached_property
     def has_allowed_ips(self) -> bool:
@@ -89,19 +107,31 @@ def expiry_of(row: ApiKey) -> int:
 
 @dataclass(frozen=True)
 class Issuers:
-    """The data for walking chains: every key of a tenant that issued another, by id, and every member's role."""
+    """The data for walking chains: every key of a tenant that issued another, by id, every enabled member's role, and who is
+    disabled."""
 
     keys: Mapping[str, ApiKey]
     roles: Mapping[str, str]
+    disabled: frozenset[str]
 
 
-def load_issuers(scope: TenantScope) -> Issuers:
-    """Load a tenant's issuers at once, for callers that read many keys."""
+def load_issuers(scope: TenantScope, *, as_enabled: str = "") -> Issuers:
+    """Load a tenant's issuers at once, for callers that read many keys; the user `as_enabled` counts as enabled."""
     here = ApiKey.tenant_id == scope.tenant_id
     issuing = ApiKey.select(fn.SUBSTR(ApiKey.issuer, 5)).where(here, ApiKey.issuer.startswith("key:"))
     rows = ApiKey.select().where(here, ApiKey.id.in_(issuing))
-    roles = db.rows("SELECT user_id, role FROM membership WHERE tenant_id = ?", (scope.tenant_id,))
-    return Issuers({row.id: row for row in rows}, {str(user_id): str(role) for user_id, role in roles})
+    roles: dict[str, str] = {}
+    disabled: set[str] = set()
+    for user_id, role, disabled_at in db.rows(_ROLES, (scope.tenant_id,)):
+        if disabled_at is None or user_id == as_enabled:
+            roles[str(user_id)] = str(role)
+        else:
+            disabled.add(str(user_id))
+    return Issuers({row.id: row for row in rows}, roles, frozenset(disabled))
+
+
+_ROLES = """
+SELECT m.user_id, m.role, p.disabled_at FROM membership AS m JOIN person AS p ON p.id = m.user_id WHERE m.tenant_id = ?"""
 
 
 def build_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
@@ -119,7 +149,18 @@ def build_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority
         return KeyAuthority(row, scopes & above, ancestors, "", ends_at)
     if last.orphan_until and last.orphan_until > now:
         return KeyAuthority(row, scopes, ancestors, "", min(ends_at, last.orphan_until))
-    return KeyAuthority(row, frozenset(), ancestors, PARENT_ENDED if last.issuer.startswith("key:") else ISSUER_REMOVED, ends_at)
+    return KeyAuthority(row, frozenset(), ancestors, _reason_of_end(last, issuers), ends_at)
+
+
+def _reason_of_end(last: ApiKey, issuers: Issuers | None) -> str:
+    """Why the topmost key of a chain has no issuer that counts."""
+    kind, _, name = last.issuer.partition(":")
+    if kind == "key":
+        return PARENT_ENDED
+    if last.orphaned_at is not None or kind != "user":
+        return ISSUER_REMOVED
+    is_disabled = name in issuers.disabled if issuers else bool(db.rows(f"{_ROLES} AND m.user_id = ?", (last.tenant_id, name)))
+    return ISSUER_DISABLED if is_disabled else ISSUER_REMOVED
 
 
 def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey | frozenset[str] | None:
@@ -139,9 +180,9 @@ def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKe
 
 
 def find_role(tenant_id: str, user_id: str) -> str | None:
-    """A user's role in a tenant, or None."""
-    rows = db.rows("SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?", (tenant_id, user_id))
-    return str(rows[0][0]) if rows else None
+    """A user's role in a tenant; None without one, and while the account is disabled."""
+    rows = db.rows(f"{_ROLES} AND m.user_id = ? AND p.disabled_at IS NULL", (tenant_id, user_id))
+    return str(rows[0][1]) if rows else None
 
 
 def _find_key(tenant_id: str, key_id: str) -> ApiKey | None:

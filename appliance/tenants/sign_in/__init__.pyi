@@ -4,6 +4,8 @@ from . import email_codes as email_codes
 from . import sessions as sessions
 from .attempts import Attempts as Attempts
 from .attempts import DailyLimit as DailyLimit
+from .clients import Client as Client
+from .clients import read_client as read_client
 from .counts import open_counts as open_counts
 from .email_addresses import MAX_LISTED as MAX_LISTED
 from .email_addresses import is_listed as is_listed
@@ -17,4 +19,6 @@ from .password_checks import MAX_WAITING as MAX_WAITING
 from .password_checks import Attempt as Attempt
 from .password_checks import PasswordChecks as PasswordChecks
 from .password_checks import SignInFailed as SignInFailed
+from .password_resets import RESET_PATH as RESET_PATH
+from .password_resets import PasswordResets as PasswordResets
 from .sessions import OpenSession as OpenSession

@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.core.networks import network_of
-from appliance.core.pools import PASSWORD, PASSWORD_KNOWN, PoolSize, open_pool
+from appliance.core.pools import DIRECTORY, PASSWORD, PASSWORD_KNOWN, PoolSize, open_pool
 from appliance.monitor import REFUSALS
 
 from .attempts import Attempts
 from .counts import Count, Counts, MemoryCounts
+from .refused_passwords import RefusedPasswords
 
 T = TypeVar("T")
 
@@ -58,13 +59,19 @@ class PasswordChecks:
         self._pairs = Attempts(free=5, first=1.0, longest=300.0, counts=open_counts("password pair"))
         self._devices = Attempts(free=10, first=1.0, longest=300.0, counts=open_counts("password device"))
         self._signed_in = open_counts("signed in")
+        self._refused = RefusedPasswords(open_counts)
         self._known_lane = _Lane(PASSWORD_KNOWN)
         self._other_lane = _Lane(PASSWORD, max(1, cores // 2))
+        self._waiting_lane = _Lane(DIRECTORY, of_network=DIRECTORY.threads)
 
-    def submit(self, attempt: Attempt, work: Callable[[], T]) -> "Future[T]":
-        """Run a check that raises SignInFailed for a wrong password.  RateLimited while the attempt must wait, Overloaded."""
+    def submit(self, attempt: Attempt, work: Callable[[], T], *, waits: bool = False) -> "Future[T]":
+        """Run a check that raises SignInFailed for a wrong password.  RateLimited while the attempt must wait, Overloaded.
+
+        One that `waits` for a directory delays no others, and is counted with them.
+        """
         is_known = self.is_known(attempt)
         lane, network = self._known_lane if is_known else self._other_lane, network_of(attempt.address)
+        lane = self._waiting_lane if waits else lane
         is_first = is_known or not self._addresses.has_tried(_ANY, attempt.address)
         try:
             lane.enter(network, is_first=is_first)  # before the attempt is counted: one that is not admitted is no guess
@@ -80,13 +87,17 @@ class PasswordChecks:
         future.add_done_callback(lambda done: self._finish(attempt, done, is_known=is_known))
         return future
 
+    def run_inside(self, work: Callable[[], T]) -> T:
+        """Check a local password inside a check that waits, in the threads of local ones, which bound the memory."""
+        return self._other_lane.run_admitted(work)
+
     def is_known(self, attempt: Attempt) -> bool:
         """Whether there was an earlier sign-in from this browser or address."""
         return bool(attempt.device) or self._signed_in.read(attempt.origin) is not None
 
     def stop(self) -> None:
         """Start no more checks."""
-        for lane in (self._known_lane, self._other_lane):
+        for lane in (self._waiting_lane, self._known_lane, self._other_lane):
             lane.stop()
 
     def _begin(self, attempt: Attempt, *, is_known: bool) -> None:
@@ -99,7 +110,10 @@ class PasswordChecks:
     def _finish(self, attempt: Attempt, done: "Future[Any]", *, is_known: bool) -> None:
         """Forget the attempt unless the password was wrong.  A known browser or address does not reset the count of the address:
         otherwise someone with their own account could guess other logins without delay."""
-        if done.cancelled() or isinstance(done.exception(), SignInFailed):
+        if done.cancelled():
+            return
+        if isinstance(done.exception(), SignInFailed):
+            self._refused.record(attempt.login, attempt.address)
             return
         self._devices.succeed(("device", attempt.login), attempt.device or attempt.address)
         self._pairs.succeed(("login", attempt.login), attempt.address)
@@ -116,8 +130,9 @@ def _remember(counts: list[Count], now: float) -> None:
 class _Lane:
     """Threads with a bounded queue: a network can hold a few places, and those with failed attempts may use half of the queue."""
 
-    def __init__(self, size: PoolSize, times: int = 1) -> None:
+    def __init__(self, size: PoolSize, times: int = 1, of_network: int = MAX_WAITING_PER_NETWORK) -> None:
         self._threads = open_pool(size, times, _lower_priority)
+        self._of_network = of_network
         self._lock = Lock()
         self._networks: Counter[str] = Counter()
 
@@ -125,7 +140,7 @@ class _Lane:
         """Take a place in the queue; Overloaded if there is none."""
         most = MAX_WAITING if is_first else MAX_WAITING // 2
         with self._lock:
-            if self._networks[network] >= MAX_WAITING_PER_NETWORK or self._networks.total() >= most:
+            if self._networks[network] >= self._of_network or self._networks.total() >= most:
                 raise Overloaded("too many people are signing in at once; try again in a moment", headers={"Retry-After": "5"})
             self._networks[network] += 1
 
@@ -134,6 +149,10 @@ class _Lane:
         future = self._threads.submit(work)
         future.add_done_callback(lambda _: self.leave(network))
         return future
+
+    def run_admitted(self, work: Callable[[], T]) -> T:
+        """Run work of somebody who has a place in another lane, and wait for it."""
+        return self._threads.submit(work).result()
 
     def leave(self, network: str) -> None:
         """Release the place."""

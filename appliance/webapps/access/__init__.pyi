@@ -1,9 +1,6 @@
 from . import visits as visits
 from .access import Access as Access
 from .access import parse_access as parse_access
-from .oidc import AuthorizationResponse as AuthorizationResponse
-from .oidc import OidcClient as OidcClient
-from .oidc import ProviderFailed as ProviderFailed
 from .secret_use import destination_of as destination_of
 from .secret_use import open_access as open_access
 from .sign_ins import SignIns as SignIns

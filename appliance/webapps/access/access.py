@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from appliance.core import ids
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
+from appliance.core.targets import is_issuer
 from appliance.tenants import ROLES
 from appliance.tenants.sign_in import MAX_LISTED, is_listed, validate_allowlist
 from appliance.webapps.files import patterns
@@ -17,7 +17,6 @@ Kind = Literal["public", "password", "members", "email", "oidc"]
 KINDS = ("public", "password", "members", "email", "oidc")
 EVERYBODY = "*"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ def _read_email(fields: _Fields) -> dict[str, Any]:
 
 def _read_oidc(fields: _Fields) -> dict[str, Any]:
     issuer = fields.text("issuer", "the address of the provider, as its discovery document says it")
-    if not _is_issuer(issuer):
+    if not is_issuer(issuer):
         raise ValidationFailed("issuer is an https address without query and fragment", pointer=f"{fields.pointer}/issuer")
     scopes = fields.texts("scopes") or ("email",)
     for number, name in enumerate(scopes):
@@ -186,21 +185,6 @@ def _read_oidc(fields: _Fields) -> dict[str, Any]:
         "issuer": issuer, "client_id": client_id, "secret": secret, "allow": _allow(fields, anybody=True),
         "scopes": " ".join(dict.fromkeys(("openid", *scopes))),
     }  # fmt: skip
-
-
-def _is_issuer(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        plain = not (parts.query or parts.fragment or parts.username or "?" in text or "#" in text or " " in text)
-        return plain and bool(parts.hostname) and (parts.scheme == "https" or is_loopback(text))
-    except ValueError:
-        return False
-
-
-def is_loopback(url: str) -> bool:
-    """Whether this is plain http to the local machine, which is allowed because it cannot have a certificate."""
-    parts = urlsplit(url)
-    return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
 def _allow(fields: _Fields, *, anybody: bool) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from .issuing import Worker as Worker
 from .order_processor import Authority as Authority
 from .records import Certificate as Certificate
 from .records import Pair as Pair
+from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .service import Certificates as Certificates
 from .service import Issued as Issued
 from .service import expiring_hosts as expiring_hosts

@@ -148,7 +148,7 @@ def list_confirmations(visit: Visit) -> Answer:
     return Page("confirmations.html", values)
 
 
-@page("POST", "/confirmations/<confirmation_id>", scope="keys.read")
+@page("POST", "/confirmations/<confirmation_id>", scope="keys.read", step_up=True)
 def decide_confirmation(visit: Visit, confirmation_id: str) -> Answer:
     """Allow or refuse a confirmation."""
     visit.services.governance.confirmations.decide(visit.scope, confirmation_id, visit.request.field("answer") == "allow")

@@ -32,7 +32,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     return Page("kill_switches.html", values, problem.status if problem else 200)
 
 
-@page("POST", "/kill-switches/off", scope="integrations.write")
+@page("POST", "/kill-switches/off", scope="integrations.write", step_up=True)
 def switch_off(visit: Visit) -> Answer:
     """Switch something off; a reason and a confirmation are required."""
     request = visit.request
@@ -67,7 +67,7 @@ def _refuse_unknown(visit: Visit, slug: str) -> None:
         ) from error
 
 
-@page("POST", "/kill-switches/on", scope="integrations.write")
+@page("POST", "/kill-switches/on", scope="integrations.write", step_up=True)
 def switch_on(visit: Visit) -> Answer:
     """Switch something on again."""
     try:

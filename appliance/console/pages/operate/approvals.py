@@ -54,7 +54,7 @@ def list_approvals(visit: Visit) -> Answer:
     return _inbox(visit)
 
 
-@page("POST", "/approvals", scope="approvals.read")
+@page("POST", "/approvals", scope="approvals.read", step_up=True)
 def decide_several(visit: Visit) -> Answer:
     """Decide the requests selected in the list, and show the result for each."""
     request = visit.request
@@ -191,7 +191,7 @@ def answer_form(approval: Approval) -> InputForm | None:
     return form
 
 
-@page("POST", "/approvals/<approval_id>", scope="approvals.read")
+@page("POST", "/approvals/<approval_id>", scope="approvals.read", step_up=True)
 def decide_approval(visit: Visit, approval_id: str) -> Answer:
     """Decide the request; errors in the answer are shown at their fields."""
     approval = approvals.get_approval(visit.scope, approval_id)

@@ -1,9 +1,10 @@
 """Pages for administrators: the state of backups, starting one, and downloading one."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from appliance.backups import folder_of, get_status, list_backups, list_jobs
+from appliance.backups import BackupSource, get_status, list_backups, list_jobs, open_backup, place_of
+from appliance.backups.rehearsal import get_status as get_rehearsal_status
+from appliance.backups.rehearsal import list_rehearsals
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
@@ -18,7 +19,8 @@ EVERY_MS = 1000
 STAGES = {
     "asked": mark("Waiting for a process with workers to begin."),
     "database": mark("Copying the database."), "contents": mark("Adding contents of documents and WebApps."),
-    "checking": mark("Verifying it by reading it back."),
+    "checking": mark("Verifying it by reading it back."), "uploading": mark("Uploading it to the bucket (MiB)."),
+    "reading": mark("Reading it back from the bucket (MiB)."),
 }  # fmt: skip
 
 
@@ -31,10 +33,11 @@ def show_backups(visit: Visit) -> Answer:
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
     config = visit.services.config
-    status = get_status(config, list_jobs())
+    status, rehearsal = get_status(config, list_jobs()), get_rehearsal_status(config, list_rehearsals())
     values = {
-        "now": status, "progress": status.running, "stages": STAGES, "every": EVERY_MS if status.running else 0,
-        "live_url": f"{HERE}?part=live", "folder": folder_of(config), "problem": problem,
+        "now": status, "progress": status.running, "stages": STAGES, "rehearsal": rehearsal,
+        "every": EVERY_MS if status.running or rehearsal.running else 0,
+        "live_url": f"{HERE}?part=live", "folder": place_of(config), "problem": problem,
     }  # fmt: skip
     template = "backups_live.html" if part else "backups.html"
     return Page(template, values, problem.status if problem else 200)
@@ -59,18 +62,31 @@ def make_backup(visit: Visit) -> Answer:
     return Redirect(HERE)
 
 
+@page("POST", "/appliance/backups/rehearsal", scope=None)
+def start_rehearsal(visit: Visit) -> Answer:
+    """Rehearse the restore of the newest backup in the background; the page shows its result."""
+    require_administrator(visit)
+    try:
+        visit.services.rehearsals.request()
+    except ApplianceError as error:
+        return _page(visit, error)
+    db.write(lambda: audit.record(visit.scope, "backup.rehearse", "appliance"))
+    return Redirect(HERE)
+
+
 @page("GET", "/appliance/backups/<name>", scope=None)
 def download_backup(visit: Visit, name: str) -> Answer:
     """Download an encrypted backup; unencrypted ones are not offered, because a backup contains every tenant."""
     require_administrator(visit)
     config = visit.services.config
     backup = next((each for each in list_backups(config) if each.name == name), None)
-    if backup is None or not backup.is_sealed:
+    source = open_backup(config, name) if backup is not None and backup.is_sealed else None
+    if backup is None or source is None:
         raise NotFound(Sentence("there is no encrypted backup %(name)s", name=repr(name[:80])))
     db.write(lambda: audit.record(visit.scope, "backup.download", backup.name))
-    return File(backup.name, "application/octet-stream", _pieces(folder_of(config) / backup.name), backup.size)
+    return File(backup.name, "application/octet-stream", _pieces(source), backup.size)
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+def _pieces(source: BackupSource) -> Iterator[bytes]:
+    with source.open("rb") as file:
         yield from iter(lambda: file.read(1 << 20), b"")

@@ -1,14 +1,28 @@
 """Pages of API keys: the list, the form to issue one with its scopes explained, rotation, adoption and revocation."""
 
+from typing import Any
+from urllib.parse import urlencode
+
 from appliance.console.frame.people import Names
-from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.console.frame.routing import Answer, ConsoleRequest, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.tenants import SCOPES, ApiKey
-from appliance.tenants.keys import KeyAuthority, adoption, keys, lineage
+from appliance.tenants.keys import (
+    KeyAuthority,
+    KeyChanges,
+    RequestFilter,
+    adoption,
+    changes,
+    daily_quotas,
+    key_requests,
+    keys,
+    lineage,
+    resource_limits,
+)
 
 MOST_REQUESTS = 1_000_000
 SOON_MS = 30 * 86_400_000
@@ -41,18 +55,21 @@ def list_keys(visit: Visit) -> Answer:
     result = keys.list_keys(visit.scope, visit.page())
     issuers = lineage.load_issuers(visit.scope)
     authorities = {row.id: lineage.build_authority(row, issuers) for row in result.items}
+    usage = daily_quotas.read_usage(visit.scope)
     rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
     why = {row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
     expiring = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
     return Page(
         "keys.html",
         {"rows": rows, "ending": expiring, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
-         "why": why},
+         "why": why, "usage": usage},
     )  # fmt: skip
 
 
 def _explain_restrictions(authority: KeyAuthority) -> str:
     """Why a key has ended, will end, or has fewer effective scopes than it was issued with; empty when nothing applies."""
+    if authority.ended == lineage.ISSUER_DISABLED:
+        return _("The account of the person who issued it is disabled. It works again when the account is enabled, or adopt it.")
     if authority.ended:
         by_key = authority.row.issuer.startswith("key:")
         return (
@@ -85,11 +102,30 @@ def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
         "name": request.field("name"), "environment": request.field("environment") or "live",
         "days": request.field("days") or "365", "addresses": request.field("addresses"), "limits": visit.services.config.limits,
         "requests": request.field("requests"), "kind": request.field("kind") or "service",
+        "limited": {plural: request.field(plural) for plural in resource_limits.KINDS},
+        "is_limited": bool(request.field("limited")), "daily": request.field("daily"),
     }  # fmt: skip
     return Page("key_new.html", values, problem.status if problem else 200)
 
 
-@page("POST", "/keys/new", scope="keys.write")
+def _read_quota(request: ConsoleRequest) -> int:
+    """The daily quota in a form, 0 for none; ValidationFailed."""
+    text = request.field("daily").strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 10) and text:
+        raise ValidationFailed(
+            Sentence("daily_requests must be between 1 and %(most)s", most=daily_quotas.MAX_QUOTA), pointer="/daily_requests"
+        )
+    return int(text or 0)
+
+
+def _read_limits(request: ConsoleRequest) -> dict[str, list[str]] | None:
+    """The limits in a form; None unless the box is checked."""
+    if not request.field("limited"):
+        return None
+    return {plural: request.field(plural).replace(",", " ").split() for plural in resource_limits.KINDS}
+
+
+@page("POST", "/keys/new", scope="keys.write", step_up=True)
 def issue_key(visit: Visit) -> Answer:
     """Issue a key and show its text, which cannot be shown again."""
     request, limits = visit.request, visit.services.config.limits
@@ -107,7 +143,8 @@ def issue_key(visit: Visit) -> Answer:
             name=request.field("name").strip(), scopes=scopes, environment=request.field("environment").strip(),
             expires_in_days=int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0, rate_requests=int(requests),
             rate_window_s=limits.rate_window_s, allowed_ips=request.field("addresses").replace(",", " ").split(),
-            kind="agent" if request.field("kind") == "agent" else "service",
+            kind="agent" if request.field("kind") == "agent" else "service", limits=_read_limits(request),
+            daily_requests=_read_quota(request) or None,
         )  # fmt: skip
         row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
     except ApplianceError as error:
@@ -120,7 +157,57 @@ def _key_page(visit: Visit, row: ApiKey, text: str) -> Page:
     return Page("key_shown.html", {"row": row, "text": text, "url": url, "old": row.rotated_from}, 201)
 
 
-@page("POST", "/keys/<key_id>/rotate", scope="keys.write")
+@page("GET", "/keys/<key_id>", scope="keys.read")
+def show_key(visit: Visit, key_id: str) -> Answer:
+    """One key: what it may do, and the form to change it."""
+    return _show(visit, key_id)
+
+
+def _show(visit: Visit, key_id: str, problem: ApplianceError | None = None) -> Page:
+    row = keys.get_key(visit.scope, key_id)
+    authority = lineage.build_authority(row)
+    values = {
+        "row": row, "state": state_of(row, authority), "why": _explain_restrictions(authority), "authority": authority,
+        "names": Names(visit), "problem": problem, "name": visit.request.field("name") if problem else row.name,
+        "is_limited": bool(visit.request.field("limited")) if problem else row.limits is not None,
+        "limited": {
+            plural: visit.request.field(plural) if problem else ", ".join((row.limits or {}).get(plural, ()))
+            for plural in resource_limits.KINDS
+        },
+        "effective": authority.limits, "used": daily_quotas.read_usage(visit.scope).get(row.counted_as or row.id, 0),
+        "daily": visit.request.field("daily") if problem else row.daily_requests or "",
+        "records": bool(visit.request.field("records")) if problem else row.records_requests,
+        **_list_requests(visit, key_id),
+    }  # fmt: skip
+    return Page("key.html", values, problem.status if problem else 200)
+
+
+def _list_requests(visit: Visit, key_id: str) -> dict[str, Any]:
+    """The recorded requests that match the filter in the page's address."""
+    args = visit.request.args
+    show, address = args.get("show", ""), args.get("address", "").strip()
+    criteria = RequestFilter(address=address or None, is_error={"failed": True, "succeeded": False}.get(show))
+    result = key_requests.list_requests(visit.scope, key_id, criteria, visit.page())
+    query = urlencode({"show": show, "address": address})
+    return {"requests": result.items, "next_cursor": result.next_cursor, "show": show, "address": address, "query": query}
+
+
+@page("POST", "/keys/<key_id>", scope="keys.write", step_up=True)
+def change_key(visit: Visit, key_id: str) -> Answer:
+    """Change what the form of a key has."""
+    try:
+        limits = _read_limits(visit.request)
+        requested = KeyChanges(
+            name=visit.request.field("name"), limits=limits, is_unlimited=limits is None,
+            daily_requests=_read_quota(visit.request), records_requests=bool(visit.request.field("records")),
+        )  # fmt: skip
+        changes.change_key(visit.scope, key_id, requested)
+    except ValidationFailed as error:
+        return _show(visit, key_id, error)
+    return Redirect(f"/console/keys/{key_id}")
+
+
+@page("POST", "/keys/<key_id>/rotate", scope="keys.write", step_up=True)
 def rotate_key(visit: Visit, key_id: str) -> Answer:
     """Issue a new key with the same grants; the old one stays valid for the chosen overlap."""
     overlap = visit.request.field("overlap")
@@ -130,7 +217,7 @@ def rotate_key(visit: Visit, key_id: str) -> Answer:
     return _key_page(visit, row, text)
 
 
-@page("POST", "/keys/<key_id>/adopt", scope="keys.write")
+@page("POST", "/keys/<key_id>/adopt", scope="keys.write", step_up=True)
 def adopt_key(visit: Visit, key_id: str) -> Answer:
     """Make the visitor the issuer of a key, so that it stays valid."""
     adoption.adopt_key(visit.scope, key_id)

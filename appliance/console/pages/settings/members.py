@@ -28,7 +28,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     form = {name: visit.request.field(name) for name in ("login", "role", "approver", "days", "way")}
     inviting = visit.services.governance.invitations
     values = {
-        "members": people.list_members(visit.scope), "invited": invitations.list_invitations(visit.scope),
+        "members": people.list_members(visit.scope, with_disabled=True), "invited": invitations.list_invitations(visit.scope),
         "name_of": Names(visit).of, "meanings": MEANINGS, "roles": list(reversed(ROLES)), "problem": problem, "form": form,
         "may": visit.may("keys.write"), "me": visit.person.user_id, "can_invite": inviting.is_enabled,
         "can_write": inviting.can_send_email(visit.scope), "lasting": LASTING, "sent": visit.request.args.get("sent", ""),
@@ -36,7 +36,7 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     return Page("people.html", values, problem.status if problem else 200)
 
 
-@page("POST", "/people", scope="keys.write")
+@page("POST", "/people", scope="keys.write", step_up=True)
 def add_member(visit: Visit) -> Answer:
     """Add a member or change their role; a login without an account is invited."""
     request = visit.request
@@ -82,7 +82,7 @@ def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
 
 def _confirm_role(visit: Visit, login: str, role: str) -> Page | None:
     """A confirmation page with the API keys that a lower role would restrict; None when there are none."""
-    members = [each for each in people.list_members(visit.scope) if each.login == login.lower()]
+    members = [each for each in people.list_members(visit.scope, with_disabled=True) if each.login == login.lower()]
     if not members or role not in ROLES:
         return None
     authority = offboarding.read_authority(visit.scope, members[0].user_id, role)
@@ -115,7 +115,7 @@ def _chosen(visit: Visit, kind: str, what: str) -> list[str]:
     return [name.removeprefix(f"{kind}-") for name in form if name.startswith(f"{kind}-") and visit.request.field(name) == what]
 
 
-@page("POST", "/people/<user_id>/remove", scope="keys.write")
+@page("POST", "/people/<user_id>/remove", scope="keys.write", step_up=True)
 def remove_member(visit: Visit, user_id: str) -> Answer:
     """Remove a member, and hand over or stop what depends on them as chosen; the account itself remains."""
     handover = offboarding.Handover(

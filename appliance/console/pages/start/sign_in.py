@@ -1,28 +1,24 @@
 """Sign-in, choice of a tenant, the hand-over to its host, and sign-out."""
 
 from concurrent.futures import Future
-from urllib.parse import urlencode, urlsplit
+from functools import partial
+from urllib.parse import urlencode
 
 from appliance.console.frame import session
 from appliance.console.frame.routing import Answer, Arrival, Deferred, Page, Redirect, Visit, base_page, page
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
-from appliance.tenants import Person, people, split_host
+from appliance.tenants import Person, people
 from appliance.tenants.sign_in import Attempt, sessions
 
-from . import provision, visiting
+from . import provision, proxy_sign_in, second_factor
+from .onward import canonical_url, continue_onward, onward_of
 
 
-def _canonical_url(arrival: Arrival) -> str | None:
-    """The base host's configured URL if the visitor used another name for it, such as its IP address; else None."""
-    base = arrival.services.config.base_url
-    return base if split_host(arrival.request.host) != urlsplit(base).hostname else None
-
-
-@base_page("GET", "/")
+@base_page("GET", "/", gives_access=True)
 def choose_tenant(arrival: Arrival) -> Answer:
     """The choice of tenants; redirects to the tenant if there is only one."""
-    if home := _canonical_url(arrival):
+    if home := canonical_url(arrival):
         return Redirect(f"{home}/")
     if arrival.person is None:
         return Redirect("/sign-in")
@@ -38,25 +34,30 @@ def choose_tenant(arrival: Arrival) -> Answer:
 @base_page("GET", "/sign-in")
 def show_sign_in(arrival: Arrival) -> Answer:
     """The sign-in form, or the reason why signing in cannot work on this host."""
-    if not arrival.request.http.can_hold_cookies and _canonical_url(arrival) is None:
+    if not arrival.request.http.can_hold_cookies and canonical_url(arrival) is None:
         return Page("base/needs_https.html", {"host": arrival.request.host}, 426)
-    if home := _canonical_url(arrival):
+    if home := canonical_url(arrival):
         return Redirect(f"{home}/sign-in")
     if arrival.person is not None:
         return Redirect("/")
-    return _form(arrival, "")
+    sent = arrival.request.http.proxy_login
+    if sent is not None and arrival.request.args.get("local") != "1":
+        return proxy_sign_in.enter(arrival, sent)
+    return _form(arrival, "", is_local=arrival.request.args.get("local") == "1")
 
 
-def _onward(arrival: Arrival) -> dict[str, str]:
-    """The URL parameters that say where to continue after sign-in: a tenant's host, or the host of a WebApp."""
-    args = arrival.request.args
-    return {name: args[name] for name in ("tenant", "host", "state", "to") if args.get(name)}
-
-
-def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -> Page:
-    onward = _onward(arrival)
+def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None, *, is_local: bool = False) -> Page:
+    """The providers and the form for a password, which is behind a link while local accounts are off, unless `is_local`."""
+    onward, single_sign_on = onward_of(arrival), arrival.services.single_sign_on
     where = onward.get("host", "") or onward.get("tenant", "")
-    values = {"login": login, "problem": problem, "onward": urlencode(onward), "tenant": where}
+    values = {
+        "login": login, "problem": problem, "onward": urlencode(onward), "tenant": where,
+        "providers": single_sign_on.providers, "has_local_accounts": single_sign_on.has_local_accounts,
+        "has_directories": bool(arrival.services.directories.clients),
+        "has_form": single_sign_on.has_local_accounts or bool(arrival.services.directories.clients) or is_local,
+        "sends_links": arrival.services.password_resets.is_offered,
+        "has_passkeys": arrival.services.second_factors.passkeys.are_available,
+    }  # fmt: skip
     return Page("base/sign_in.html", values, problem.status if problem else 200, problem.headers if problem else {})
 
 
@@ -67,31 +68,39 @@ def sign_in(arrival: Arrival) -> Answer:
     if not request.http.can_hold_cookies:
         return Page("base/needs_https.html", {"host": request.host}, 426)
     login = people.normalize_login(request.field("login"))
-    attempt = Attempt(login, request.address, session.find_device(arrival.services, request, login))
     try:
-        checks = arrival.services.limits.password_checks
-        work = checks.submit(attempt, lambda: people.check_password(login, request.field("password")))
+        work = _check_password(arrival, login, request.field("password"))
     except ApplianceError as error:
-        return _form(arrival, request.field("login").strip(), error)
+        return _form(arrival, request.field("login").strip(), error, is_local=True)
     return Deferred(work, lambda: _after_check(arrival, login, work))
+
+
+def _check_password(arrival: Arrival, login: str, password: str) -> "Future[Person]":
+    """Check the password here, or in the directories that this login may belong to."""
+    request, services = arrival.request, arrival.services
+    attempt = Attempt(login, request.address, session.find_device(services, request, login))
+    checks, directories = services.limits.password_checks, services.directories
+    route = directories.find_route(login)
+    if not route.clients:
+        services.single_sign_on.check_login_allowed(login)
+        return checks.submit(attempt, lambda: people.check_password(login, password))
+    locally = partial(checks.run_inside, lambda: people.check_password(login, password))
+    return checks.submit(attempt, lambda: directories.sign_in(route, login, password, locally), waits=True)
 
 
 def _after_check(arrival: Arrival, login: str, work: "Future[Person]") -> Answer:
     request, services = arrival.request, arrival.services
     try:
         person = work.result()
+        if services.second_factors.methods_of(person.id).is_needed:
+            return second_factor.ask_for_factor(arrival, person, onward_of(arrival))
         cookies = session.sign_in(services, request, person) | session.remember_device(services, request, login)
     except ApplianceError as error:
-        return _form(arrival, request.field("login").strip(), error)
-    if provision.is_offered(services):
-        provision.provide_tenant(services, person.id, login)
-    onward = _onward(arrival)
-    if "host" in onward:
-        return Redirect(f"{visiting.SIGNED_IN}?{urlencode(onward)}", cookies)
-    return Redirect(f"/hand-over?{urlencode(onward)}" if "tenant" in onward else "/", cookies)
+        return _form(arrival, request.field("login").strip(), error, is_local=True)
+    return continue_onward(arrival, (person.id, person.login), onward_of(arrival), cookies)
 
 
-@base_page("GET", "/hand-over")
+@base_page("GET", "/hand-over", gives_access=True)
 def hand_over(arrival: Arrival) -> Answer:
     """Continue from a tenant's host without a session: to the sign-in form, or back to the tenant with a one-time code."""
     args = arrival.request.args
@@ -122,7 +131,7 @@ def begin_sign_out(visit: Visit) -> Answer:
     return session.sign_out(visit.services, visit.person, visit.request)
 
 
-@base_page("POST", "/sandbox")
+@base_page("POST", "/sandbox", gives_access=True)
 def create_sandbox(arrival: Arrival) -> Answer:
     """Create a sandbox tenant for a person who is not a member of any tenant."""
     if arrival.person is None:
@@ -150,4 +159,5 @@ def sign_out(arrival: Arrival) -> Answer:
 
 def _close_session(arrival: Arrival) -> Redirect:
     sessions.close_sign_in(arrival.services.sealer, arrival.request.cookies.get(session.COOKIE, ""))
-    return Redirect("/sign-in", {session.COOKIE: ""})
+    after = proxy_sign_in.SIGNED_OUT if arrival.request.http.proxy_login is not None else "/sign-in"
+    return Redirect(after, {session.COOKIE: ""})

@@ -13,7 +13,7 @@ VISIT, SIGNED_IN = "/visit", "/visit/signed-in"
 LONGEST_STATE = 100
 
 
-@base_page("GET", VISIT)
+@base_page("GET", VISIT, gives_access=True)
 def go_to_webapp(arrival: Arrival) -> Answer:
     """Continue from the host of a members-only WebApp: to the sign-in form, or back to the app with a one-time code."""
     args, services = arrival.request.args, arrival.services

@@ -37,10 +37,10 @@ class LdapConnector(Connector):
         }  # fmt: skip
 
     def check(self, ctx: Context) -> str:
-        base = self.settings.get("base_dn", "")
+        base, user = self.settings.get("base_dn", ""), self.settings.get("bind_dn")
         with self._session(ctx) as session:
-            session.search(Search(base, "base", match_all(), ("1.1",)), 1, 1)
-        user = self.settings.get("bind_dn")
+            if base or not user:  # a user that may read nothing can still sign in
+                session.search(Search(base, "base", match_all(), ("1.1",)), 1, 1)
         sign_in = f"Signed in to {self._peer} as {user}" if user else f"{self._peer} answers without a sign-in"
         return f"{sign_in}{f'; {base} is visible' if base else ''}."
 

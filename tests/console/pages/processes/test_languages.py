@@ -47,7 +47,7 @@ def test_errors_are_in_the_language_of_the_page_and_the_sign_in_is_too(reader: B
     assert (page.status_code, "Anmeldename oder Passwort ist falsch." in page.text) == (401, True)
     form = {"old": PASSWORD, "password": "short", "again": "short"}
     page = reader.post(reader.at(TENANT, "/console/account/password"), form, **GERMAN)
-    assert "Ein Passwort muss 12 bis 1000 Zeichen haben" in page.text
+    assert "Ein Passwort muss 15 bis 1000 Zeichen haben" in page.text
     missing = reader.get(reader.at(TENANT, "/console/nowhere"), **GERMAN)
     assert missing.status_code == 404
     assert {"Nicht gefunden", "Diese Seite gibt es nicht; nutzen Sie das Menü, um das Gesuchte zu finden."} <= words(missing.text)

@@ -1,0 +1,9 @@
+from .records import has_failed as has_failed
+from .records import list_rehearsals as list_rehearsals
+from .results import RehearsalResult as RehearsalResult
+from .runner import RehearsalRunner as RehearsalRunner
+from .status import findings as findings
+from .status import get_status as get_status
+from .trials import RehearsalFailed as RehearsalFailed
+from .trials import RehearsalRequest as RehearsalRequest
+from .trials import rehearse as rehearse

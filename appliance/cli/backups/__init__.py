@@ -1,0 +1,1 @@
+"""What `gos backup` and `gos restore` do with files and buckets: `sources` opens them, `listing` and `extracting` read them."""

@@ -1,0 +1,1 @@
+"""What `gos doctor` finds, by subject."""

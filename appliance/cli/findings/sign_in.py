@@ -1,0 +1,86 @@
+"""What `gos doctor` says about the sign-in to the console: its identity providers, directories and the account for emergencies."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import ip_network
+
+from appliance.app.parts import identity_egress
+from appliance.core.config import Config
+from appliance.core.config.sign_in import IdentityProvider, read_client_secret
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.tenants import people, service
+from appliance.tenants.directories import DirectoryClient
+from appliance.tenants.oidc import OidcClient
+from appliance.tenants.single_sign_on import callback_url, last_problem, logout_url
+
+Finding = tuple[str, str]
+MOST_PROXIES = 256  # in a network of proxies that is not remarkable
+
+
+def provider_findings(config: Config) -> Iterator[Finding]:
+    """Check that each provider answers, and say what to register there."""
+    for provider in config.sign_in.providers:
+        yield from _check_provider(config, provider)
+
+
+def _check_provider(config: Config, provider: IdentityProvider) -> Iterator[Finding]:
+    about = f"the identity provider {provider.id} ({provider.issuer})"
+    try:
+        secret = read_client_secret(provider)
+        OidcClient(identity_egress(config)).check(provider.issuer)
+    except ApplianceError as error:
+        yield "FAIL", f"{about} cannot be used: {error.message}"
+        return
+    yield "ok", f"{about} answers; register there the redirect URI {callback_url(config.base_url, provider)}"
+    yield "note", f"{about} can end sessions here if its back-channel logout URI is {logout_url(config.base_url, provider)}"
+    if not secret:
+        yield "note", f"{about} has no client secret; set client_secret_file unless the client is public there"
+
+
+def directory_findings(config: Config) -> Iterator[Finding]:
+    """Check that each server of each directory answers, and that people can be searched there."""
+    for directory in config.sign_in.directories:
+        for url in directory.urls:
+            about = f"the directory {directory.id} ({url})"
+            try:
+                answer = DirectoryClient(replace(directory, urls=(url,)), identity_egress(config)).check()
+            except ApplianceError as error:
+                yield "FAIL", f"{about} cannot be used: {error.message}"
+            else:
+                yield "ok", f"{about} answers: {answer}"
+
+
+def proxy_findings(config: Config) -> Iterator[Finding]:
+    """Check that only proxies may send logins, as far as their networks say it."""
+    for trusted in config.sign_in.trusted_headers:
+        about = f"the proxy {trusted.id}"
+        wide = [text for text in trusted.proxies if ip_network(text).num_addresses > MOST_PROXIES]
+        for text in wide:
+            yield "note", f"{about} may be anybody in {text}, who then can sign in as anybody; name its addresses alone"
+        if not wide:
+            yield "ok", f"{about} may send {trusted.header} from {', '.join(trusted.proxies)}"
+
+
+def account_findings(config: Config) -> Iterator[Finding]:
+    """Check what the sign-in needs in the database, which must be open."""
+    sources = [("identity provider", each.id, each.roles) for each in config.sign_in.providers]
+    sources += [("directory", each.id, each.roles) for each in config.sign_in.directories]
+    sources += [("proxy", each.id, each.roles) for each in config.sign_in.trusted_headers]
+    for kind, name, roles in sources:
+        for tenant in sorted({each.tenant for each in roles}):
+            if not service.is_stored(tenant):
+                yield "note", f"the {kind} {name} gives roles in the tenant {tenant}, which does not exist"
+    for directory in config.sign_in.directories:
+        if problem := last_problem(directory):
+            yield "FAIL", f"the people of the directory {directory.id} are not followed: {problem}"
+    if config.sign_in.local_accounts:
+        return
+    login = config.sign_in.break_glass
+    try:
+        has_password = bool(people.find_user(login).password_hash)
+    except NotFound:
+        has_password = False
+    if has_password:
+        yield "ok", f"{login} can sign in with a password if no identity provider works (sign_in.break_glass)"
+    else:
+        yield "FAIL", f"sign_in.break_glass: there is no account {login} with a password; create it with `gos user add {login}`"

@@ -1,0 +1,1 @@
+"""Commands about the quotas and the expiry of tenants."""

@@ -1,0 +1,7 @@
+"""The columns of this package with sealed values, for their sealing with another master key."""
+
+from appliance.core.crypto import SealedColumn
+
+SEALED_COLUMNS = (
+    SealedColumn("llm_profile", "sealed", ("tenant_id", "id"), "{tenant_id}/llm-profile/{id}".format_map),
+)

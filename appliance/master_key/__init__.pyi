@@ -1,0 +1,13 @@
+from .opening import open_sealer as open_sealer
+from .opening import read_sealer as read_sealer
+from .records import KeyRecord as KeyRecord
+from .records import list_keys as list_keys
+from .resealing import Resealer as Resealer
+from .ring import KeyRing as KeyRing
+from .rotation import PICK_UP_MS as PICK_UP_MS
+from .rotation import RETIRE_MS as RETIRE_MS
+from .rotation import add_key as add_key
+from .rotation import retire_keys as retire_keys
+from .rotation import rotate_key as rotate_key
+from .status import MasterKeyStatus as MasterKeyStatus
+from .status import get_status as get_status

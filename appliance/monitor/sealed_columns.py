@@ -1,0 +1,8 @@
+"""The columns of this package with sealed values, for their sealing with another master key."""
+
+from appliance.core.crypto import SealedColumn
+
+SEALED_COLUMNS = (
+    SealedColumn("webhook", "sealed", ("tenant_id", "id"), "{tenant_id}/webhook/{id}".format_map),
+    SealedColumn("webhook", "sealed_old", ("tenant_id", "id"), "{tenant_id}/webhook/{id}".format_map),
+)

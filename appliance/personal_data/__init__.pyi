@@ -1,0 +1,17 @@
+from . import rows as rows
+from .erasing import erase as erase
+from .exporting import export_to as export_to
+from .kinds import Erasure as Erasure
+from .kinds import Form as Form
+from .kinds import Kind as Kind
+from .kinds import Table as Table
+from .register import KINDS as KINDS
+from .register import NOT_PERSONAL as NOT_PERSONAL
+from .subjects import DOMAIN as DOMAIN
+from .subjects import Subject as Subject
+from .subjects import find_subject as find_subject
+from .subjects import find_visitor as find_visitor
+from .survey import Count as Count
+from .survey import count_rows as count_rows
+from .wording import OUTCOMES as OUTCOMES
+from .wording import describe_retention as describe_retention

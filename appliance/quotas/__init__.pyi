@@ -1,0 +1,13 @@
+from . import daily as daily
+from . import expiry as expiry
+from . import limits as limits
+from . import notices as notices
+from .kinds import KINDS as KINDS
+from .kinds import find_kind as find_kind
+from .kinds import format_amount as format_amount
+from .kinds import parse_amount as parse_amount
+from .kinds import to_number as to_number
+from .limits import find_limit as find_limit
+from .refusals import make_refusal as make_refusal
+from .usage import QuotaState as QuotaState
+from .usage import QuotaUsage as QuotaUsage

@@ -1,0 +1,12 @@
+from . import groups as groups
+from . import users as users
+from .records import Criterion as Criterion
+from .records import GroupFields as GroupFields
+from .records import GroupRecord as GroupRecord
+from .records import Slice as Slice
+from .records import UserFields as UserFields
+from .records import UserRecord as UserRecord
+from .service import Provisioning as Provisioning
+from .tokens import create_token as create_token
+from .tokens import list_tokens as list_tokens
+from .tokens import revoke_token as revoke_token

@@ -1,0 +1,12 @@
+from .accounts import ReservedLogins as ReservedLogins
+from .departures import LOOK_SECONDS as LOOK_SECONDS
+from .departures import last_problem as last_problem
+from .directories import Directories as Directories
+from .local_accounts import require_local_accounts as require_local_accounts
+from .pending import PendingSignIn as PendingSignIn
+from .proxies import ProxySignIn as ProxySignIn
+from .proxy_logins import ProxyLogin as ProxyLogin
+from .service import ProviderSession as ProviderSession
+from .service import SingleSignOn as SingleSignOn
+from .service import callback_url as callback_url
+from .service import logout_url as logout_url

@@ -1,0 +1,157 @@
+"""Who may send SCIM requests, and how refusals look."""
+
+import json
+
+import httpx
+import pytest
+
+from appliance.core.database import db
+from appliance.tenants.provisioning import create_token, list_tokens, revoke_token
+from appliance.tenants.sign_in import Attempts
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+from tests.scim.provider import ERROR, GROUP, PATCH, USER, Directory
+
+WRONG = "gos_scim_000000000000000000000000000000000000"
+
+
+def send(running: Running, token: str, host: str = "localhost", scheme: str = "Bearer") -> httpx.Response:
+    with running.client(host, {"Authorization": f"{scheme} {token}"} if token else {}) as client:
+        return client.get("/scim/v2/Users")
+
+
+def test_a_token_is_needed_and_belongs_to_one_provider(live: Running, corp: Directory) -> None:
+    key = live.key("acme")
+    plain = create_token(live.services.sealer, live.services.single_sign_on.find_provider("plain"))[1]
+    for token in ("", WRONG, f"{corp.token}x", corp.token[:-1], key, plain, "x" * 5000):
+        refused = send(live, token)
+        assert (refused.status_code, refused.json()["schemas"]) == (401, [ERROR]), token
+        assert refused.headers["WWW-Authenticate"].startswith("Bearer")
+        assert corp.token not in refused.text
+    assert send(live, corp.token, scheme="Basic").status_code == 401
+    assert send(live, corp.token, scheme="bearer").status_code == 200
+    assert send(live, corp.token, host="acme.localhost").status_code == 404, "SCIM belongs to the appliance"
+    with live.client("acme.localhost", {"X-API-Key": corp.token}) as client:
+        assert client.get("/api/v1/tenant").status_code == 401, "and its tokens are no API keys"
+
+
+def test_wrong_tokens_are_slowed_down_and_right_ones_are_not(
+    live: Running, corp: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live.services.provisioning, "attempts", Attempts(free=20, first=2.0, longest=300.0))
+    answers = [send(live, WRONG) for _ in range(30)]
+    assert {each.status_code for each in answers} == {401, 429}
+    late = answers[-1]
+    assert (late.status_code, late.json()["status"]) == (429, "429")
+    assert int(late.headers["Retry-After"]) >= 1
+    assert send(live, corp.token).status_code == 200
+
+
+def test_a_provider_has_a_rate(live: Running, corp: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.tenants.provisioning.service.REQUESTS", 0)
+    refused = corp.send("GET", "/Users")
+    assert (refused.status_code, refused.json()["schemas"]) == (429, [ERROR])
+    assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_a_revoked_token_ends_at_once_and_is_in_the_trail(live: Running) -> None:
+    sso = live.services.single_sign_on
+    token, text = create_token(live.services.sealer, sso.find_provider("corp"))
+    assert send(live, text).status_code == 200
+    assert db.rows("SELECT COUNT(*) FROM scim_token WHERE digest = ?", (text.encode(),)) == [(0,)]
+    assert not any(text in str(each) for each in list_tokens())
+    revoke_token(token.id, sso.find_provider)
+    assert send(live, text).status_code == 401
+    revoke_token(token.id, sso.find_provider)
+    with live.api("acme") as api:
+        rows = api.get("/api/v1/logs/audit", params={"subject": token.id}).json()["data"]
+    assert [each["action"] for each in rows] == ["scim_token.revoke", "scim_token.create"]
+    assert {json.loads(each["fields"])["provider"] for each in rows} == {"corp"}
+
+
+@pytest.mark.parametrize(("method", "path", "body", "expected"), [
+    ("GET", "/Nothing", None, (404, None)), ("GET", "/", None, (404, None)), ("GET", "/Users/usr_none", None, (404, None)),
+    ("POST", "/Users", b"{", (400, "invalidSyntax")), ("POST", "/Users", b"[]", (400, "invalidSyntax")),
+    ("POST", "/Users", b"", (400, "invalidSyntax")), ("POST", "/Users", b"\xff\xfe", (400, "invalidSyntax")),
+    ("POST", "/Users", {"schemas": [USER]}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": ""}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "with space"}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "x" * 300}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": ["a"]}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "a\x00b"}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "a@b", "externalId": "x\x00"}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "a@b", "displayName": "x" * 70_000}, (400, "invalidValue")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "a@b", "active": "perhaps"}, (400, "invalidValue")),
+    ("POST", "/Groups", {"schemas": [GROUP], "displayName": " "}, (400, "invalidValue")),
+    ("POST", "/Groups", {"schemas": [GROUP], "displayName": "x\x00"}, (400, "invalidValue")),
+    ("PATCH", "/Users", {"schemas": [PATCH]}, (405, None)), ("DELETE", "/Groups", None, (405, None)),
+    ("POST", "/ServiceProviderConfig", {}, (405, None)), ("DELETE", "/Schemas", None, (405, None)),
+    ("POST", "/Bulk", {}, (501, None)), ("GET", "/Me", None, (501, None)), ("POST", "/Users/.search", {}, (501, None)),
+    ("POST", "/.search", {}, (501, None)),
+    ("POST", "/Groups", {"schemas": [GROUP], "displayName": "x\ud800"}, (400, "invalidSyntax")),
+    ("POST", "/Groups", {"schemas": [GROUP], "displayName": "x", "members": [{"value": "\x00"}]}, (400, "invalidValue")),
+    ("POST", "/Groups", {"schemas": [GROUP], "displayName": "x", "members": [{"value": "\ud800"}]}, (400, "invalidSyntax")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "a@b", "displayName": "\ud800"}, (400, "invalidSyntax")),
+    ("POST", "/Users", {"schemas": [USER], "userName": "a@b", "externalId": "\ud800"}, (400, "invalidSyntax")),
+    ("GET", "/Users/%00", None, (404, None)), ("GET", "/Groups/%ff", None, (404, None)),
+    ("DELETE", "/Users/a%00b", None, (404, None)),
+    ("GET", "/Users/usr_1/more", None, (404, None)), ("GET", f"/Users/{'x' * 5000}", None, (404, None)),
+    ("GET", "/Schemas/urn:unknown", None, (404, None)), ("GET", "/ResourceTypes/Device", None, (404, None)),
+    ("GET", "/Users?attributes=userName&excludedAttributes=name", None, (400, "invalidValue")),
+    ("GET", "/Users?count=many", None, (400, "invalidValue")), ("GET", "/Schemas?filter=id+eq+%22x%22", None, (403, None)),
+])  # fmt: skip
+def test_errors_are_those_of_scim(corp: Directory, method: str, path: str, body: object, expected: tuple[int, str | None]) -> None:
+    assert corp.refuse(method, path, body) == expected
+
+
+@pytest.mark.parametrize(("operation", "scim_type"), [
+    ({"op": "replace", "path": "userName", "value": ""}, "invalidValue"), ({"op": "remove", "path": "userName"}, "mutability"),
+    ({"op": "remove", "path": "active"}, "mutability"), ({"op": "replace", "path": "id", "value": "usr_other"}, "mutability"),
+    ({"op": "replace", "path": "active", "value": "perhaps"}, "invalidValue"), ({"op": "steal", "path": "x"}, "invalidValue"),
+    ({"op": "remove"}, "noTarget"), ({"op": "replace", "path": "emails[", "value": "x"}, "invalidPath"),
+    ({"op": "replace", "path": "groups", "value": [{"value": "x"}]}, "mutability"),
+])  # fmt: skip
+def test_a_patch_that_makes_no_sense_changes_nothing(corp: Directory, operation: dict[str, object], scim_type: str) -> None:
+    ann = corp.add_user()
+    before = corp.ask("GET", f"/Users/{ann}")
+    both = [{"op": "replace", "path": "displayName", "value": "New"}, operation]
+    assert corp.refuse("PATCH", f"/Users/{ann}", {"schemas": [PATCH], "Operations": both}) == (400, scim_type)
+    assert corp.ask("GET", f"/Users/{ann}") == before
+    corp.drop(f"/Users/{ann}")
+
+
+def test_a_name_is_taken_once(corp: Directory, trusted: Directory) -> None:
+    login, group = f"{fresh('p')}@corp.test", fresh("Group")
+    ann, one = corp.add_user(login), corp.add_group(group)
+    bob, two = corp.add_user(), corp.add_group(fresh("Group"))
+    clash = (409, "uniqueness")
+    for directory in (corp, trusted):
+        assert directory.refuse("POST", "/Users", {"schemas": [USER], "userName": login.upper()}) == clash
+    assert corp.refuse("POST", "/Groups", {"schemas": [GROUP], "displayName": group.upper()}) == clash
+    assert corp.refuse("PUT", f"/Users/{bob}", {"schemas": [USER], "userName": login}) == clash
+    assert corp.refuse("PUT", f"/Groups/{two}", {"schemas": [GROUP], "displayName": group}) == clash
+    corp.drop(f"/Users/{ann}", f"/Users/{bob}", f"/Groups/{one}", f"/Groups/{two}")
+
+
+def test_an_unexpected_error_shows_no_traceback(corp: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("appliance.tenants.provisioning.users.list_users", fail)
+    refused = corp.send("GET", "/Users")
+    assert (refused.status_code, refused.json()["schemas"], "secret detail" in refused.text) == (500, [ERROR], False)
+
+
+def test_a_body_has_a_limit(corp: Directory) -> None:
+    assert corp.refuse("POST", "/Users", b" " * ((4 << 20) + 1)) == (413, None)
+
+
+def test_the_service_says_what_it_can_do(live: Running, corp: Directory) -> None:
+    config = corp.ask("GET", "/ServiceProviderConfig")
+    able = {name: config[name]["supported"] for name in ("patch", "bulk", "filter", "changePassword", "sort", "etag")}
+    assert able == {"patch": True, "bulk": False, "filter": True, "changePassword": False, "sort": False, "etag": False}
+    assert config["meta"]["location"] == f"{live.config.base_url}/scim/v2/ServiceProviderConfig"
+    kinds = corp.ask("GET", "/ResourceTypes")["Resources"]
+    described = [(each["id"], each["endpoint"], each["schema"]) for each in kinds]
+    assert described == [("User", "/Users", USER), ("Group", "/Groups", GROUP)]
+    assert corp.ask("GET", f"/Schemas/{USER}")["id"] == USER
