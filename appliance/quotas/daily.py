@@ -1,5 +1,7 @@
 """Counts what a tenant may do so many times a day, in the write that does it: a write that fails counts nothing.
 
+Nothing is counted without a limit: it would cost every execution a statement.
+
 The counts are rows, so they are exact, outlive a restart and are shared by all processes.  A process compares with what it read
 at most a second ago, and what it has written since.  Near the limit it reads them again inside an exclusive write, beside which
 no other process writes: the limit is exceeded only if the others do more than `zone` within that second.
@@ -73,18 +75,23 @@ def check(scope: TenantScope, name: str) -> None:
 
 
 def add(scope: TenantScope, name: str) -> None:
-    """Inside a write: count one without a check, because it was admitted before."""
+    """Inside a write: count one without a check, because it was admitted before; without a limit nothing is counted."""
+    if find_limit(scope.tenant_id, name) is not None:
+        _count(scope, name)
+
+
+def _count(scope: TenantScope, name: str) -> None:
     day = clock.now_ms() // DAY * DAY
     db.send(_ADD, (scope.tenant_id, name, day, _stripe.number if db.is_shared() else 0, 1))
     db.after_commit(partial(_add_written, (scope.tenant_id, name), day))
 
 
 def admit(scope: TenantScope, name: str) -> None:
-    """Inside a write: count one; the error of the quota if it is used up."""
+    """Inside a write: count one; the error of the quota if it is used up.  Without a limit nothing is counted."""
     limit = find_limit(scope.tenant_id, name)
     if limit is not None:
         _check_inside(scope.tenant_id, name, limit)
-    add(scope, name)
+        _count(scope, name)
 
 
 def _check_inside(tenant_id: str, name: str, limit: int) -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
+from appliance.core import clock
 from appliance.core.database import db
 from appliance.testing.running import Running
 
@@ -57,7 +58,7 @@ def sender(running: Running) -> Any:
 
 
 def sign(body: str, delivery: str = "msg_1", *, ago: timedelta = timedelta(0)) -> dict[str, str]:
-    signed_at = datetime.now(UTC) - ago
+    signed_at = datetime.fromtimestamp(clock.now_ms() / 1000, UTC) - ago
     signature = Webhook(SECRET).sign(delivery, signed_at, body)
     stamp = {"webhook-timestamp": str(int(signed_at.timestamp())), "webhook-signature": signature}
     return {"webhook-id": delivery, "content-type": "application/json", **stamp}

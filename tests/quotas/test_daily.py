@@ -61,14 +61,16 @@ def test_what_is_rolled_back_does_not_count(acme: TenantScope) -> None:
     assert [try_to_start(acme) for _ in range(3)] == [True, True, False]
 
 
-def test_it_counts_without_a_limit_and_for_each_tenant(acme: TenantScope) -> None:
-    for _ in range(3):
-        start(acme)
-    assert (daily.read_used("acme", NAME), daily.read_used("globex", NAME)) == (3, 0)
+def test_it_counts_while_there_is_a_limit_and_for_each_tenant(acme: TenantScope) -> None:
+    start(acme)
+    assert daily.read_used("acme", NAME) == 0
     quota_settings.change_quotas(acme, {NAME: "3"})
-    assert not try_to_start(acme)
+    assert [try_to_start(acme) for _ in range(4)] == [True, True, True, False]
+    assert (daily.read_used("acme", NAME), daily.read_used("globex", NAME)) == (3, 0)
     quota_settings.change_quotas(acme, {NAME: "default"})
     start(acme)
+    db.write(partial(daily.add, acme, NAME))
+    assert daily.read_used("acme", NAME) == 3
 
 
 def test_threads_that_start_at_once_do_not_exceed_it(acme: TenantScope) -> None:

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -13,6 +12,7 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
+from appliance.core import clock
 
 LOGOUT = "http://schemas.openid.net/event/backchannel-logout"
 CLIENT, SECRET = "shop", "client-secret-4711"
@@ -53,7 +53,7 @@ class IdentityProvider:
 
     def logout_token(self, **changed: Any) -> str:
         """A logout token for this client about the user of `claims`; None as a value leaves a claim out."""
-        now = int(time.time())
+        now = clock.now_ms() // 1000
         claims = {
             "iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": secrets.token_hex(8),
             "events": {LOGOUT: {}}, "sub": self.claims["sub"], **changed,
@@ -74,7 +74,7 @@ class IdentityProvider:
         good = request.headers.get("authorization") == f"Basic {login}" and challenge == self.params["code_challenge"]
         if not good or form["redirect_uri"] != self.params["redirect_uri"] or form["code"] != "code-1":
             return Answer(400, body=b'{"error": "invalid_grant"}')
-        now = int(time.time())
+        now = clock.now_ms() // 1000
         times = {"iat": now, "exp": now + 300, "nonce": self.params["nonce"]}
         claims = {"iss": self.issuer, "aud": CLIENT, **times, **self.claims}
         return _json({"access_token": "at", "token_type": "Bearer", "id_token": self.sign(claims)})

@@ -1,12 +1,12 @@
 """How strong, and how long ago, a sign-in with an identity provider was: `amr`, `acr` and `auth_time`."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from appliance.core import clock
 from appliance.testing.running import Running
 from tests.console.sign_in.company import Employee, describe_provider
 from tests.webapps.identity_provider import IdentityProvider
@@ -34,7 +34,7 @@ def live(
 
 
 def ago(minutes: float) -> int:
-    return int(time.time() - minutes * 60)
+    return int(clock.now_ms() / 1000 - minutes * 60)
 
 
 def test_the_provider_is_told_what_is_wanted(live: Running, provider: IdentityProvider) -> None:
