@@ -37,7 +37,7 @@ PATH_PARAMETERS = (
 NARROWED = _names("list_processes search_executions list_collections run_batch list_integrations search_calls")
 """Routes whose function of the domain leaves out, or does not find, what is outside the limits."""
 
-OWN_KEYS = _names("get_key list_key_requests rotate_key revoke_key change_key")
+OWN_KEYS = _names("get_key list_key_addresses list_key_requests rotate_key revoke_key change_key")
 """Routes about a key: a limited key can only use them for itself and for keys that descend from it."""
 
 UNRELATED = _names("""

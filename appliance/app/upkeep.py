@@ -20,7 +20,7 @@ from appliance.processes.engine import caching, suspension
 from appliance.quotas import notices
 from appliance.solutions import delete_expired
 from appliance.tenants import idempotency
-from appliance.tenants.keys import daily_quotas
+from appliance.tenants.keys import daily_quotas, key_addresses
 from appliance.tenants.sign_in import counts
 from appliance.tenants.single_sign_on import LOOK_SECONDS
 from appliance.web import Services
@@ -44,6 +44,7 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("requests", 2.0, requests.flush, rest=Rest(has_work=requests.has_requests)),
         PeriodicJob("key-traffic", 2.0, key_traffic.flush, rest=Rest(has_work=key_traffic.has_requests)),
         PeriodicJob("key-quotas", 2.0, quotas.flush, rest=Rest(has_work=quotas.has_counts)),
+        PeriodicJob("key-addresses", 2.0, key_addresses.store, rest=Rest(has_work=key_addresses.has_noted)),
         PeriodicJob("key-requests", 2.0, logged.flush, rest=Rest(has_work=logged.has_requests)),
         PeriodicJob("quota-warnings", 1.0, give_warnings, rest=Rest(has_work=notices.has_pending)),
         PeriodicJob("datapool-storage", 60.0, StorageUsage().update, SLOW),

@@ -15,8 +15,8 @@ from .tenant_tables import EXPORTED, NOT_EXPORTED
 # Kept: access and its credentials, the audit trail, refusals of owners, contents, which a following import may have stored
 # already, and jobs on the tenant, such as the reset itself.
 PRESERVED = frozenset({
-    "api_key", "authority_grant", "blob", "confirmation", "invitation", "key_request", "key_usage", "membership", "secret",
-    "session", "audit_chain", "audit_entry", "tenant_job",
+    "api_key", "authority_grant", "blob", "confirmation", "invitation", "key_address", "key_request", "key_usage", "membership",
+    "secret", "session", "audit_chain", "audit_entry", "tenant_job",
 })  # fmt: skip
 
 

@@ -32,7 +32,7 @@ NOT_EXPORTED: Mapping[str, str] = {
     "membership": "people belong to the appliance; the manifest lists their logins and roles",
     "domain": "a domain must be verified again; the manifest lists its name",
     **dict.fromkeys(("domain_name", "certificate", "certificate_order"), "belongs to a domain"),
-    **dict.fromkeys(("key_request", "key_usage"), "belongs to an API key"),
+    **dict.fromkeys(("key_address", "key_request", "key_usage"), "belongs to an API key"),
     **dict.fromkeys(("api_key", "document_share", "invitation"), "gives access; must be issued again"),
     "confirmation": "applies to this appliance only; must be requested again",
     **dict.fromkeys(("session", "email_code", "step_up", "webapp_sign_in", "webapp_visit"), "gives access temporarily"),

@@ -30,7 +30,7 @@ __all__ = ["EVENTS", "DeliveryRow", "OutboxFilled", "WebhookChange", "WebhookRow
 EVENTS = (
     "execution.succeeded", "execution.failed", "execution.waiting", "approval.requested", "integration.failing", "webapp.published",
     "webapp.publish_failed", "domain.failing", "document.approved", "alert.firing", "alert.resolved",
-    "quota.warning", "tenant.expiring", "tenant.expired",
+    "quota.warning", "tenant.expiring", "tenant.expired", "key.new_address",
 )
 TEST_EVENT = "webhook.test"
 RETRY_PERIOD_MS = 3 * 86_400_000

@@ -85,6 +85,9 @@ ACCOUNT_KINDS = (
     Kind("key-requests", mark("Requests of API keys they issued"), KEEP, (
         Table("key_request", {"key_id": KEY}, ("id", "at", "method", "path", "status", "address"), paged_by="id"),
     ), reason=_KEYS, setting="retention.key_requests_days"),
+    Kind("key-addresses", mark("Addresses that API keys they issued were used from"), KEEP, (
+        Table("key_address", {"key_id": KEY}, ("address", "first_at", "last_at")),
+    ), reason=_KEYS, setting="retention.key_addresses_days"),
     Kind("repeated-requests", mark("Answers kept for repeated requests"), DELETE, (
         Table("idempotency", {"caller": ID}),
     ), period=A_DAY, is_exported=False),

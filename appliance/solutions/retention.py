@@ -15,7 +15,7 @@ from appliance.monitor.alerts import service as alerts
 from appliance.processes.executions import service as executions
 from appliance.processes.triggers import service as triggers
 from appliance.tenants import idempotency, invitations
-from appliance.tenants.keys import key_requests
+from appliance.tenants.keys import key_addresses, key_requests
 from appliance.tenants.sign_in import email_codes
 from appliance.webapps.access import visits as webapp_visits
 from appliance.webapps.traffic import request_log as traffic
@@ -30,6 +30,7 @@ def delete_expired(config: Config) -> None:
     webapp_visits.purge(now)
     email_codes.purge(now)
     key_requests.purge(now - keep.key_requests_days * day)
+    key_addresses.purge(now - keep.key_addresses_days * day)
     invitations.purge(now)
     executions.purge(now - keep.executions_days * day)
     runs.purge(now - keep.executions_days * day)

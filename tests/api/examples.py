@@ -85,7 +85,7 @@ _plain(
 
 _about("remove_member get_member_authority", user_id=Resources.member)
 _about("get_invitation revoke_invitation", invitation_id=Resources.invitation)
-_about("get_key list_key_requests revoke_key adopt_key", key_id=Resources.key)
+_about("get_key list_key_addresses list_key_requests revoke_key adopt_key", key_id=Resources.key)
 _about("get_process list_versions list_executions", process_id=_process)
 _about("pause_process resume_triggers", process_id=Resources.process)
 _about("delete_process", process_id=Resources.process)

@@ -1,13 +1,16 @@
 """Outbound webhooks of a running appliance: events are delivered, signed, to the subscribers."""
 
+import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from appliance.connectors.testing import LoopbackServer
+from appliance.connectors.testing import LoopbackServer, Received
+from appliance.core import clock
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 
@@ -36,11 +39,20 @@ def receive_event(running: Running, acme: httpx.Client, server: LoopbackServer) 
         answer = act(ours)
         assert arrived.wait(TIMEOUT_SECONDS)
         (request,) = [request for request in server.received if request.path == "/hook"]
-        return Webhook(webhook["secret"]).verify(request.body, dict(request.headers)), answer
+        return verified(webhook["secret"], request), answer
 
     yield subscribe
     for webhook_id in webhooks:
         ours.ask("DELETE", f"/webhooks/{webhook_id}")
+
+
+def verified(secret: str, request: Received) -> Any:
+    """The message, after a check as a receiver makes it whose clock is the appliance's."""
+    sent_at = datetime.fromtimestamp(int(request.headers["webhook-timestamp"]), UTC)
+    assert abs(clock.now_ms() - sent_at.timestamp() * 1000) < TIMEOUT_SECONDS * 1000
+    signature = Webhook(secret).sign(request.headers["webhook-id"], sent_at, request.body.decode())
+    assert signature in request.headers["webhook-signature"].split()
+    return json.loads(request.body)
 
 
 def test_a_succeeded_execution_is_delivered(receive_event: Callable[..., Any]) -> None:

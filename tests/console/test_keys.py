@@ -1,9 +1,11 @@
 """API keys in the console: the rate limit in the form of a new one, and the page of a key."""
 
 import json
+from typing import Any
 
 import httpx
 
+from appliance.tenants.keys import key_addresses, keys
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser
@@ -76,3 +78,28 @@ def test_recorded_requests_are_shown_and_filtered_on_the_page(owner: Browser, ac
     failed = owner.get(f"{at}?show=failed&address=127.0.0.1").text
     assert ("GET /api/v1/webapps" in failed, "GET /api/v1/logs<" in failed) == (True, False)
     assert "No requests match." in owner.get(f"{at}?address=192.0.2.1").text
+
+
+def test_the_use_from_a_new_address_is_announced_and_shown(owner: Browser, acme: httpx.Client, running: Running) -> None:
+    def ask(path: str) -> list[dict[str, Any]]:
+        return list(acme.get(f"/api/v1{path}").raise_for_status().json()["data"])
+
+    key = acme.post("/api/v1/keys", json={"name": fresh("intake"), "scopes": ["keys.read"]}).json()["data"]
+    webhook = acme.post("/api/v1/webhooks", json={"url": "https://hooks.test/in", "events": [key_addresses.EVENT]}).json()["data"]
+    at, listed = owner.at("acme", f"/console/keys/{key['id']}"), owner.at("acme", "/console/keys?limit=500")
+    assert "Not used yet." in owner.get(at).text
+    with running.client("acme.localhost", {"X-API-Key": key["key"]}) as client:
+        assert client.get("/api/v1/keys").status_code == 200
+    key_addresses.store()
+    (first,) = ask(f"/keys/{key['id']}/addresses")
+    assert (first["address"], first["first_at"] <= first["last_at"]) == ("127.0.0.1", True)
+    before = owner.get(listed).text.count("Used from a new address")
+    keys.authenticate_key(running.services.sealer, key["key"], tenant_id="acme", address="198.51.100.7", request_id="req_1")
+    key_addresses.store()
+    assert [row["address"] for row in ask(f"/keys/{key['id']}/addresses")] == ["198.51.100.7", "127.0.0.1"]
+    (entry,) = [row for row in ask(f"/logs/audit?action={key_addresses.EVENT}") if row["subject"] == key["id"]]
+    assert (json.loads(entry["fields"])["address"], entry["actor"]) == ("198.51.100.7", f"key:{key['id']}")
+    assert key_addresses.EVENT in {row["event"] for row in ask(f"/webhooks/{webhook['id']}/deliveries")}
+    assert "198.51.100.7" in owner.get(at).text
+    assert owner.get(listed).text.count("Used from a new address") == before + 1
+    acme.delete(f"/api/v1/webhooks/{webhook['id']}").raise_for_status()

@@ -20,7 +20,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "executions": ("processes.bulk", "processes.executions"),
     "integrations": ("integrations.actions", "integrations.calls", "integrations.integrations", "integrations.oauth"),
     "invitations": ("tenants.invitations",),
-    "keys": ("tenants.key_requests", "tenants.keys"),
+    "keys": ("tenants.key_addresses", "tenants.key_requests", "tenants.keys"),
     "kill-switches": ("governance.kill_switches",),
     "llm-profiles": ("agents.llm",),
     "logs": ("integrations.calls", "monitor.alerts", "monitor.logs"),

@@ -191,6 +191,7 @@ class Retention:
     executions_days: int = setting(30, "Finished executions with their steps and journal, and agent runs with their traces.")
     logs_days: int = setting(30, "Log lines and requests to WebApps.")
     key_requests_days: int = setting(7, "Requests of API keys that record them.")
+    key_addresses_days: int = setting(90, "Addresses that API keys were used from, after their last use.")
     audit_days: int = setting(400, "The audit trail.")
 
 

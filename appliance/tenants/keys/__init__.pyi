@@ -1,6 +1,7 @@
 from . import adoption as adoption
 from . import changes as changes
 from . import daily_quotas as daily_quotas
+from . import key_addresses as key_addresses
 from . import key_requests as key_requests
 from . import keys as keys
 from . import lineage as lineage

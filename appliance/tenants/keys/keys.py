@@ -29,7 +29,7 @@ from appliance.tenants.grants import confirmations
 from appliance.tenants.models import ApiKey
 from appliance.tenants.scopes import validate_scopes
 
-from . import key_limits, lineage, resource_limits
+from . import key_addresses, key_limits, lineage, resource_limits
 from .daily_quotas import DailyQuota, check_quota
 from .key_limits import KeyLimits
 from .lineage import KeyAuthority, RateLimit
@@ -320,6 +320,7 @@ def authorize_key(
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         row.last_used_at = now
         db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute(), is_shared=True)
+    key_addresses.note(row, address, now)
     own, *above = authority.rate_limits
     scope = TenantScope(
         row.tenant_id, f"key:{own.key_id}", authority.scopes, request_id, has_agent_key=authority.has_agent_key,

@@ -7,6 +7,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, ConsoleRequest, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
@@ -18,6 +19,7 @@ from appliance.tenants.keys import (
     adoption,
     changes,
     daily_quotas,
+    key_addresses,
     key_requests,
     keys,
     lineage,
@@ -26,6 +28,7 @@ from appliance.tenants.keys import (
 
 MOST_REQUESTS = 1_000_000
 SOON_MS = 30 * 86_400_000
+NEWLY_MS = 7 * 86_400_000
 OVERLAPS = (("0", mark("at once")), ("3600", mark("in 1 hour")), ("86400", mark("in 1 day")), ("604800", mark("in 7 days")))
 LIFETIMES = (
     ("1", mark("1 day")), ("30", mark("30 days")), ("90", mark("90 days")), ("365", mark("1 year")), ("730", mark("2 years")),
@@ -62,7 +65,7 @@ def list_keys(visit: Visit) -> Answer:
     return Page(
         "keys.html",
         {"rows": rows, "ending": expiring, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
-         "why": why, "usage": usage},
+         "why": why, "usage": usage, "elsewhere": key_addresses.list_new(visit.scope, clock.now_ms() - NEWLY_MS)},
     )  # fmt: skip
 
 
@@ -177,7 +180,8 @@ def _show(visit: Visit, key_id: str, problem: ApplianceError | None = None) -> P
         "effective": authority.limits, "used": daily_quotas.read_usage(visit.scope).get(row.counted_as or row.id, 0),
         "daily": visit.request.field("daily") if problem else row.daily_requests or "",
         "records": bool(visit.request.field("records")) if problem else row.records_requests,
-        **_list_requests(visit, key_id),
+        "addresses": key_addresses.list_addresses(visit.scope, row, PageRequest(key_addresses.MAX_ADDRESSES)).items,
+        "new_since": clock.now_ms() - NEWLY_MS, **_list_requests(visit, key_id),
     }  # fmt: skip
     return Page("key.html", values, problem.status if problem else 200)
 
