@@ -12,6 +12,7 @@ from appliance.master_key import open_sealer
 from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants
+from appliance.upgrade import note_use, refuse_in_progress
 from appliance.webapps.access import forget_person
 from appliance.webapps.domains import service as domains
 
@@ -19,6 +20,8 @@ from appliance.webapps.domains import service as domains
 def open_store(config: Config) -> Sealer:
     """Create the data folder and key if needed, open and migrate the database, and return the sealer."""
     config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    refuse_in_progress(config.data)
+    note_use(config.data)
     db.open_database(config.database_url, config.storage.writers)
     try:
         sealer = open_sealer(config)

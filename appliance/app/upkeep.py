@@ -23,6 +23,7 @@ from appliance.tenants import idempotency
 from appliance.tenants.keys import daily_quotas, key_addresses
 from appliance.tenants.sign_in import counts
 from appliance.tenants.single_sign_on import LOOK_SECONDS
+from appliance.upgrade import delete_expired_copy
 from appliance.web import Services
 from appliance.webapps.files import Compression
 
@@ -51,6 +52,7 @@ def own_upkeep(services: Services) -> list[PeriodicJob]:
         PeriodicJob("disk", 60.0, services.monitor.disk.measure, SLOW),
         PeriodicJob("room", 1.0, lambda: check_space(services.config.data), rest=Rest(has_work=db.is_full)),
         PeriodicJob("idempotency", 1.0, idempotency.settle_rest, rest=Rest(has_work=idempotency.is_any_unsettled)),
+        PeriodicJob("upgrade-copy", 3600.0, lambda: delete_expired_copy(services.config), SLOW),
         PeriodicJob("transfers", 600.0, services.transfers.tidy, SLOW),
         PeriodicJob("tenant-jobs", 2.0, jobs.resume, rest=Rest(next_due=jobs.next_due)),
         PeriodicJob("blobs", 3600.0, services.blobs.collect, LONG),  # also the incoming files of this data folder

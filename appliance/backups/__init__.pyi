@@ -1,8 +1,10 @@
 from . import backup_jobs as backup_jobs
+from . import copying as copying
 from . import counting as counting
 from . import creation as creation
 from . import restoring as restoring
 from . import schedule as schedule
+from . import snapshots as snapshots
 from . import tenant_exports as tenant_exports
 from . import tenant_imports as tenant_imports
 from . import verification as verification
@@ -16,6 +18,7 @@ from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest
 from .import_cleanup import SecretReplacement as SecretReplacement
 from .parts import BackupSource as BackupSource
+from .problems import full_disks as full_disks
 from .resetting import clear_tenant as clear_tenant
 from .schedule import get_status as get_status
 from .tenant_imports import ImportRequest as ImportRequest

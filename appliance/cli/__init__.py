@@ -46,6 +46,7 @@ MODULES: Mapping[str, str] = {
     "tenant": "tenant",
     "test": "testing",
     "translation": "translation",
+    "upgrade": "upgrading",
     "user": "people",
     "worker": "serve",
 }

@@ -24,6 +24,7 @@ from appliance.core.interface import ui_folder
 from appliance.documents.contents import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.tenants.grants import confirmations
+from appliance.upgrade import findings as upgrade_findings
 from appliance.webapps.certificates import list_host_certificates
 from appliance.webapps.domains import is_public_suffix, list_every_domain
 
@@ -81,6 +82,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
         rehearsed = list_rehearsals() if is_known else []
     yield from schedule.findings(config, backups)
     yield from rehearsal_findings(config, rehearsed)
+    yield from upgrade_findings(config)
     yield from _translations(config)
     if not is_known:
         yield "note", "domains and certificates are not checked until the database has this release's schema"

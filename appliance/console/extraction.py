@@ -22,7 +22,7 @@ from .frame import formatting
 
 PACKAGE = Path(__file__).parents[1]
 # Whose errors no page shows, or only by way of a domain's own.
-UNSHOWN = ("cli", "testing", "mcp", "hooks", "starter", "migrations")
+UNSHOWN = ("cli", "testing", "mcp", "hooks", "starter", "migrations", "upgrade")
 PAGES = ("console/", "sites/", "core/errors.py")
 _WORDS = re.compile(r"[^\W\d_]")
 _CLASS = re.compile(r"^class (\w+)\(([^()]*)\):", re.MULTILINE)

@@ -1,3 +1,4 @@
+from .opening import check_keys as check_keys
 from .opening import open_sealer as open_sealer
 from .opening import read_sealer as read_sealer
 from .records import KeyRecord as KeyRecord

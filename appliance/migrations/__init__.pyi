@@ -1,12 +1,15 @@
 from .development import DEVELOPMENT_VERSION as DEVELOPMENT_VERSION
 from .development import equivalent_number as equivalent_number
+from .ledger import LAST_SQL as LAST_SQL
 from .ledger import UNFINISHED_MOVE as UNFINISHED_MOVE
 from .ledger import created_at as created_at
 from .ledger import is_begun as is_begun
+from .ledger import last_applied as last_applied
 from .sequence import BASELINE as BASELINE
 from .sequence import last_number as last_number
 from .sequence import statements_of_file as statements_of_file
 from .upgrading import migrate as migrate
+from .upgrading import migrate_at_once as migrate_at_once
 from .upgrading import newer as newer
 from .upgrading import pending as pending
 from .upgrading import refuse_other as refuse_other

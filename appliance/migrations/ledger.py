@@ -7,6 +7,9 @@ CREATE = "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name
 UNFINISHED_MOVE = "unfinished_move"
 """The table of a database into which `gos migrate-to` has not yet copied everything."""
 
+LAST_SQL = "SELECT max(number) FROM migration"
+"""Reads the number of the last migration of any database that has a schema."""
+
 
 def is_unfinished_move() -> bool:
     """Whether the open database is the target of a `gos migrate-to` that has not completed."""
@@ -21,6 +24,12 @@ def is_begun() -> bool:
 def numbers() -> set[int]:
     """The numbers of its migrations."""
     return {int(row[0]) for row in db.rows("SELECT number FROM migration")} if is_begun() else set()
+
+
+def last_applied() -> int:
+    """The number of the last migration of the open database, which has a schema."""
+    ((number,),) = db.rows(LAST_SQL)
+    return int(number)
 
 
 def record(number: int, name: str, at: int) -> None:

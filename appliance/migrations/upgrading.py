@@ -1,6 +1,7 @@
 """Brings the open database to this release's schema, and compares the two."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from appliance.core import clock
@@ -29,6 +30,20 @@ def migrate(until: int | None = None) -> list[str]:
             applied.append(name.removeprefix("m"))
             log.info("migrated", extra={"fields": {"migration": applied[-1]}})
     return applied
+
+
+def migrate_at_once(before: Callable[[], None], after: Callable[[], None]) -> list[str]:
+    """Like `migrate`, with all migrations in one transaction, which `before` and `after` can check: an error undoes all of it."""
+    refuse_unsupported()
+
+    def apply_all() -> list[str]:
+        before()
+        development.adopt()
+        applied = [name.removeprefix("m") for number, name in modules().items() if _apply(number)]
+        after()
+        return applied
+
+    return db.write(apply_all)
 
 
 def pending() -> int:

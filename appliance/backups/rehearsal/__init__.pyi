@@ -1,7 +1,10 @@
+from .folders import temporary_folder as temporary_folder
 from .records import has_failed as has_failed
 from .records import list_rehearsals as list_rehearsals
 from .results import RehearsalResult as RehearsalResult
 from .runner import RehearsalRunner as RehearsalRunner
+from .servers import ask as ask
+from .servers import running_server as running_server
 from .status import findings as findings
 from .status import get_status as get_status
 from .trials import RehearsalFailed as RehearsalFailed

@@ -53,12 +53,12 @@ def _await_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> N
     ends, pause = clock.monotonic() + READY_SECONDS, threading.Event()
     while clock.monotonic() < ends:
         if process.poll() is not None:
-            raise BackupInvalid(Sentence("the restored appliance ended before it was ready: %(last)s", last=_last_line(log)))
+            raise BackupInvalid(Sentence("the appliance on the copy ended before it was ready: %(last)s", last=_last_line(log)))
         if ask(f"{address}/readyz")[0] == 200:
             return
         pause.wait(_POLL_SECONDS)  # another process, which announces it in no other way
     raise BackupInvalid(Sentence(
-        "the restored appliance did not become ready within %(seconds)s s: %(last)s", seconds=READY_SECONDS, last=_last_line(log)
+        "the appliance on the copy did not become ready within %(seconds)s s: %(last)s", seconds=READY_SECONDS, last=_last_line(log)
     ))
 
 

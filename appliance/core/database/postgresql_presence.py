@@ -103,3 +103,12 @@ class LockPresence(Presence):
 
 def _share_lock(verb: str) -> str:
     return f"SELECT pg_advisory_{verb}_shared({signed(SERVING_LOCK)})"
+
+
+def has_other_locks(database: "Postgresql") -> bool:
+    """Whether a session of another process holds an advisory lock in this database: each process of an appliance holds one."""
+    cursor = database.execute_sql(
+        "SELECT COUNT(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted "
+        "AND l.pid <> pg_backend_pid() AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    return bool(cursor.fetchone()[0])

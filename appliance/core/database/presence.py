@@ -18,6 +18,15 @@ def open_presence(folder: Path) -> "Presence":
     return LockPresence(db.database.obj)
 
 
+def is_any_other_alive() -> bool:
+    """Whether another process has locks on the open database, of any machine; for SQLite, `is_any_alive` knows."""
+    if db.is_sqlite():
+        return False
+    from .postgresql_presence import has_other_locks
+
+    return has_other_locks(db.database.obj)
+
+
 class ServerCount:
     """How many processes serve requests on this database, as last counted; each grants its share of what is limited for all."""
 

@@ -1,0 +1,9 @@
+from .journal import note_use as note_use
+from .journal import refuse_in_progress as refuse_in_progress
+from .options import UpgradeOptions as UpgradeOptions
+from .rolling_back import finish as finish
+from .rolling_back import roll_back as roll_back
+from .status import delete_expired_copy as delete_expired_copy
+from .status import findings as findings
+from .upgrading import rehearse as rehearse
+from .upgrading import upgrade as upgrade

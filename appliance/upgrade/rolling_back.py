@@ -1,0 +1,94 @@
+"""Puts the former database back after an upgrade, or deletes its copy."""
+
+import dataclasses
+from pathlib import Path
+
+from appliance.backups import full_disks
+from appliance.core import clock
+from appliance.core.config import Config
+from appliance.core.errors import Conflict
+from appliance.core.sentences import Sentence
+
+from . import journal as journals
+from .checks import file_of, refuse_running
+from .files import exclusive_file, hash_file
+from .journal import DONE, ROLLED_BACK, ROLLING_BACK, Journal, copy_of, read_journal, upgrade_lock
+from .options import Report
+from .problems import UpgradeFailed
+from .settling import settle
+
+
+def roll_back(config: Config, report: Report, *, lose_changes: bool) -> Journal:
+    """Put the former database back, in one transaction, and delete its copy; returns the journal.
+
+    Conflict while an appliance runs, or if this release has used the new database and `lose_changes` is not set: what was written
+    since the upgrade would be lost.
+    """
+    with upgrade_lock(config.data):
+        refuse_running(config)
+        journal, copy = _find_copy(config, settle(config, report))
+        if journal.used_at and not lose_changes:
+            raise Conflict(Sentence(
+                "this release has used the database since %(used)s, and a roll back loses what was written since the upgrade at "
+                "%(copied)s. Add --lose-changes if that is right; make a backup before, with `gos backup FILE`",
+                used=clock.rfc3339(journal.used_at), copied=clock.rfc3339(journal.copied_at),
+            ))
+        path = file_of(config)
+        if path is None:
+            raise _no_copy()
+        with exclusive_file(path) as file, full_disks():
+            _refuse_other(journal, file.last_migration())
+            journals.save_journal(config.data, dataclasses.replace(journal, state=ROLLING_BACK))
+            file.replace_with(copy)
+        text = f"the database of before the upgrade is back, with migration {journal.from_number}: start the former release"
+        ended = dataclasses.replace(journal, state=ROLLED_BACK, ended_at=clock.now_ms(), copy_sha256="")
+        journals.save_journal(config.data, ended.with_step("roll back", text))
+        copy.unlink()
+    report("rolled back", text)
+    return ended
+
+
+def _find_copy(config: Config, journal: Journal | None) -> tuple[Journal, Path]:
+    """The journal of a complete upgrade and the copy of the former database, whose hash is compared.  UpgradeFailed."""
+    copy = copy_of(config.data)
+    if journal is None or journal.state != DONE or not journal.copy_sha256 or not copy.exists():
+        raise _no_copy()
+    if hash_file(copy) != journal.copy_sha256:
+        raise UpgradeFailed(Sentence(
+            "%(copy)s was changed or damaged since the upgrade, so nothing was rolled back; restore a backup with `gos restore`",
+            copy=copy,
+        ))
+    return journal, copy
+
+
+def _refuse_other(journal: Journal, number: int) -> None:
+    """UpgradeFailed unless the database is the one that the upgrade has made: another has been put there since."""
+    if number != journal.to_number:
+        raise UpgradeFailed(Sentence(
+            "the database has migration %(number)s and not %(to)s, to which it was upgraded: it was restored or upgraded again "
+            "since, so nothing was rolled back", number=number, to=journal.to_number,
+        ))
+
+
+def _no_copy() -> UpgradeFailed:
+    return UpgradeFailed(
+        "there is no copy of a former database: none was upgraded, it is on a server, or the copy was deleted. To go back, restore "
+        "a backup of before the upgrade, with the release that made it"
+    )
+
+
+def finish(config: Config, report: Report) -> bool:
+    """Delete the copy of the former database; returns whether there was one."""
+    with upgrade_lock(config.data):
+        settle(config, report)
+        return delete_copy(config.data)
+
+
+def delete_copy(data: Path) -> bool:
+    """Delete the copy of the former database, after which there is no roll back; returns whether there was one."""
+    journal, copy = read_journal(data), copy_of(data)
+    if journal is None or not copy.exists():
+        return False
+    copy.unlink()
+    journals.save_journal(data, dataclasses.replace(journal, copy_sha256=""))
+    return True

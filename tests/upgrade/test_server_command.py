@@ -1,0 +1,86 @@
+"""`gos upgrade` of a PostgreSQL database: all migrations are one transaction of the server."""
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from appliance import migrations
+from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.errors import Conflict
+from appliance.migrations import development, last_number
+from appliance.upgrade import rehearse, roll_back, upgrade
+from appliance.upgrade.problems import UpgradeFailed
+from tests.forking import Forked
+from tests.store.cluster import Cluster
+from tests.upgrade.old_data import Steps, make_old_data, migrate_until
+from tests.upgrade.test_command import break_migration, state_of
+from tests.upgrade.test_kills import read_state
+from tests.upgrade.test_upgrade import opened
+
+
+@pytest.fixture
+def old(tmp_path: Path, cluster: Cluster) -> Config:
+    return make_old_data(tmp_path / "data", cluster.make_database())
+
+
+def migrated_copy(config: Config, cluster: Cluster) -> Any:
+    """The state of a copy that was migrated one by one."""
+    url = cluster.copy_database(config.database_url)
+    with opened(url):
+        migrations.migrate()
+        state = read_state()
+    cluster.drop_database(url)
+    return state
+
+
+def test_it_is_rehearsed_in_a_file_and_upgraded_at_once(old: Config, cluster: Cluster) -> None:
+    former, new, steps = state_of(old), migrated_copy(old, cluster), Steps()
+    assert rehearse(old, steps.options()).from_number == development.LAST
+    assert state_of(old) == former
+    assert upgrade(old, steps.options()).is_changed
+    assert steps.names()[-2:] == ["swap", "done"]
+    assert state_of(old) == new
+    with pytest.raises(UpgradeFailed, match="it is on a server"):
+        roll_back(old, steps.report, lose_changes=True)
+
+
+@pytest.mark.parametrize(("statement", "why"), [
+    ("INSERT INTO absent VALUES (1)", "absent"), ("DELETE FROM document WHERE tenant_id = 'demo'", "the table document has 0 rows"),
+])  # fmt: skip
+def test_a_broken_migration_changes_nothing(old: Config, monkeypatch: pytest.MonkeyPatch, statement: str, why: str) -> None:
+    """Also if it fails on the server only, and not in the rehearsal."""
+    from appliance.upgrade import servers
+
+    former = state_of(old)
+    break_migration(monkeypatch, statement)
+    with pytest.raises(UpgradeFailed, match=why):
+        upgrade(old, Steps().options())
+    with pytest.raises(Exception, match=why):
+        servers.migrate_server(old)
+    assert state_of(old) == former
+
+
+def test_a_session_of_an_appliance_on_another_machine_is_noticed(old: Config) -> None:
+    former = state_of(old)
+    with psycopg.connect(old.database_url) as other:
+        other.execute("SELECT pg_advisory_lock(4711)")
+        with pytest.raises(Conflict, match="an appliance is running"):
+            upgrade(old, Steps().options())
+    assert state_of(old) == former
+
+
+def test_a_kill_at_any_statement_leaves_the_former_or_the_new_database(old: Config, cluster: Cluster, tmp_path: Path) -> None:
+    former, new, left = state_of(old), migrated_copy(old, cluster), []
+    for number in (0, 1, 2, 5, 30, 60, 90, 1000):
+        url = cluster.copy_database(old.database_url)
+        code = Forked(migrate_until, url, number, log=tmp_path / "log").wait(60)
+        assert code in (0, -9), (tmp_path / "log").read_text()
+        with opened(url):
+            db.write(lambda: db.rows("SELECT 1"))  # waits until the server has rolled back
+            left.append(read_state())
+        cluster.drop_database(url)
+    assert left == [former] * (len(left) - 1) + [new]
+    assert last_number() in new[0]
