@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.api import answer_routes
+from appliance.backups.points import PointShipper
 from appliance.connectors.egress import Egress
 from appliance.core import clock
 from appliance.core.config import Config
@@ -70,6 +71,7 @@ class Appliance:
     deliverer: Deliverer
     withdraw: tuple[Callable[[], None], ...]
     telemetry: Telemetry
+    points: PointShipper
     scheduler: Scheduler = field(default_factory=lambda: Scheduler(read_state))
     ready: bool = False
 
@@ -77,6 +79,7 @@ class Appliance:
         """Start the sandbox, then the workers, unless `server.run_workers` is off, and the periodic jobs of this process."""
         self.telemetry.start()
         notices.start()
+        self.points.start()
         self.services.sandbox.start()
         self.services.processes.start(self.scheduler)
         for each in self.upkeep:
@@ -124,6 +127,7 @@ class Appliance:
             withdraw()
         self.telemetry.stop()
         notices.stop()
+        self.points.stop()  # last, so that it ships every write
         self.presence.close()
         db.close_database()
 
@@ -143,13 +147,14 @@ def _connect(config: Config, sandbox: Pool) -> Appliance:
     parts = make_domains(config, mechanisms)
     services = make_services(config, mechanisms, parts)
     add_tools(services, parts.governor, parts.actions)
-    add_gauges(services)
+    points = PointShipper(config, mechanisms.places)
+    add_gauges(services, points)
     return Appliance(
         config=config, services=services, presence=mechanisms.presence,
         upkeep=[*own_upkeep(services), *(shared_upkeep(services, mechanisms.formats) if config.server.run_workers else ())],
         deliverer=Deliverer(mechanisms.egress, mechanisms.sealer, switched_off_tenants),
         withdraw=(mechanisms.formats.stop, *_listen(config, parts.processes, parts.custom_domains), parts.agents.listen()),
-        telemetry=Telemetry(config, mechanisms.presence.instance),
+        telemetry=Telemetry(config, mechanisms.presence.instance), points=points,
     )  # fmt: skip
 
 

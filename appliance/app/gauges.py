@@ -1,5 +1,6 @@
 """Gauges that are read when the metrics are requested."""
 
+from appliance.backups.points import PointShipper
 from appliance.backups.rehearsal import has_failed
 from appliance.core.database import db
 from appliance.integrations import gate
@@ -16,7 +17,7 @@ def add_request_gauges(queue: WorkQueue) -> None:
     metrics.registry.gauge("gos_request_turns", "How many requests are worked on at once at most.", lambda: float(queue.turns))
 
 
-def add_gauges(services: Services) -> None:
+def add_gauges(services: Services, points: PointShipper) -> None:
     """Have the registry ask these parts whenever it is read."""
     SandboxMetrics(metrics.registry).watch(services.sandbox)
     metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
@@ -27,6 +28,8 @@ def add_gauges(services: Services) -> None:
     metrics.registry.gauge("gos_audit_trails_broken", broken, lambda: float(checks.count_broken()))
     failed = "1 if the last rehearsal of a restore failed, else 0."
     metrics.registry.gauge("gos_backup_rehearsal_failed", failed, lambda: float(has_failed()))
+    lag = "Seconds of changes that are not yet shipped to backup.points_to; 0 without it."
+    metrics.registry.gauge("gos_backup_points_lag_seconds", lag, points.lag)
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
     quotas.add_gauges(services.limits.quotas)
     services.monitor.disk.measure()

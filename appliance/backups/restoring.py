@@ -56,6 +56,10 @@ class RestoreRequest:
     replace: bool = False
     spare_bytes: int = SPARE_BYTES
 
+    def unpack(self, folder: Path) -> VerifiedBackup:
+        """Unpack the backup into an empty folder, and verify all of it."""
+        return read_backup(self.path, self.passphrase, folder, spare=self.spare_bytes)
+
 
 @dataclass(frozen=True)
 class RestoreResult:
@@ -85,7 +89,7 @@ def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest)
     data = load(None).data
     _refuse_occupied(data, replace=request.replace)
     with _staging(data) as folder, full_disks():
-        checked = read_backup(request.path, request.passphrase, folder, spare=request.spare_bytes)
+        checked = request.unpack(folder)
         stored_config = folder / FILES / CONFIG
         config = load(stored_config if stored_config.is_file() else None)
         own_key = data / KEY if request.replace and (data / KEY).is_file() else None

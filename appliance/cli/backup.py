@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ def add_commands(commands: Any) -> None:
     add_json(backup)
     backup.set_defaults(run=run_backup)
     restore = commands.add_parser("restore", help="restore a backup into an empty data folder, or only verify it")
-    restore.add_argument("file", help="the backup, or its address s3://bucket/prefix/name.gosb")
+    restore.add_argument("file", help="the backup, or its address s3://bucket/prefix/name.gosb; with --at, backup.points_to")
+    restore.add_argument("--at", metavar="MOMENT", help="restore from points: 2026-03-01T09:30:00Z, or latest")
     restore.add_argument("--verify", action="store_true", help="only check that the backup can be restored completely")
     restore.add_argument("--replace", action="store_true", help="move existing data aside first")
     restore.add_argument("--tenant", metavar="ID", help="only take this tenant out, as an export for `gos tenant import`")
@@ -120,6 +122,10 @@ def run_restore(args: argparse.Namespace) -> int:
 
     config: Config = args.load()
     passphrase = passphrase_of(args, config)
+    if args.at:
+        from .backups.points import restore_point
+
+        return restore_point(args, config, passphrase)
     source = open_source(config, args.file)
     if args.tenant or args.document or args.to:
         from .backups.extracting import extract
@@ -133,22 +139,24 @@ def run_restore(args: argparse.Namespace) -> int:
         print_result(args, summary, whole=True, **manifest)
         return 0
 
-    def load(restored_config: Path | None) -> Config:
-        if args.config or restored_config is None:
-            return config
-        return load_config(restored_config, flags={"storage.data": str(config.data)})
-
     request = restoring.RestoreRequest(source, passphrase, args.key, args.replace)
-    done = restoring.restore_backup(load, make_places, request)
+    done = restoring.restore_backup(partial(load_restored, args, config), make_places, request)
     print_result(
-        args, _describe(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
+        args, describe(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
         made_at=done.manifest["made_at"], migrated=list(done.migrated),
         aside=str(done.previous_data) if done.previous_data else None, stayed=list(done.copied), missing=list(done.missing),
     )  # fmt: skip
     return 0
 
 
-def _describe(done: restoring.RestoreResult) -> str:
+def load_restored(args: argparse.Namespace, config: Config, restored_config: Path | None) -> Config:
+    """The configuration of the command, else the restored one."""
+    if args.config or restored_config is None:
+        return config
+    return load_config(restored_config, flags={"storage.data": str(config.data)})
+
+
+def describe(done: restoring.RestoreResult) -> str:
     """Describe what was restored where, and what to do before starting the appliance."""
     counted = f"{done.rows} rows and {done.manifest['contents']['count']} contents of {done.manifest['made_at']}"
     text = f"{counted} were restored to {done.data}" + (

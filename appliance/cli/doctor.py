@@ -12,6 +12,7 @@ import httpx
 
 from appliance import migrations
 from appliance.backups import list_jobs, schedule
+from appliance.backups.points import findings as point_findings
 from appliance.backups.rehearsal import findings as rehearsal_findings
 from appliance.backups.rehearsal import list_rehearsals
 from appliance.blobs import MARKER, AddressSigner, Download, owner_of, probe, read_installation
@@ -83,6 +84,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     yield from schedule.findings(config, backups)
     yield from rehearsal_findings(config, rehearsed)
     yield from upgrade_findings(config)
+    yield from point_findings(config)
     yield from _translations(config)
     if not is_known:
         yield "note", "domains and certificates are not checked until the database has this release's schema"

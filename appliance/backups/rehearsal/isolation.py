@@ -25,6 +25,7 @@ def settings_of(config: Config, data: Path, port: int) -> dict[str, Any]:
     """The settings, by `section.name`; from `config` come only those about this machine."""
     return {
         "storage.data": str(data), "storage.database": "", "blobs.store": "local", "backup.to": "", "backup.rehearse_every": "",
+        "backup.points_to": "",
         "server.host": HOST, "server.port": port, "server.tls": "off", "server.run_workers": False, "server.drain_seconds": 0,
         "server.shutdown_seconds": SHUTDOWN_SECONDS, "tls.http_port": 0, "egress.allow": ["none"], "mail.server": "",
         "audit.syslog": "", "otlp.endpoint": "", "acme.directory": "", "connectors.reload": False, "demo.order_system": False,

@@ -33,6 +33,12 @@ class Backup:
         "Interval of rehearsals, such as 7d: the newest backup is restored beside the data, started, asked and deleted; "
         "empty: never.",
     )
+    points_to: str = setting(
+        "",
+        "Folder on another disk or machine, or s3://bucket/prefix, to which every change is shipped within seconds, so that the "
+        "appliance can be restored to any second; SQLite only; empty: off.",
+    )
+    points_for: str = setting("7d", "How far back it can be restored from there.")
     endpoint: str = setting(
         "", "URL of the server of an s3:// address, such as https://s3.example.com; empty: Amazon S3 in the region."
     )
@@ -47,6 +53,8 @@ def check_backup(section: Backup, blobs: Blobs) -> None:
     """Check the settings of backups; ConfigInvalid."""
     if section.to:
         _check_place(section, blobs)
+    if section.points_to:
+        _check_points(section, blobs)
     # The server also without `backup.to`: `gos restore s3://…` uses these settings.
     if section.endpoint and not re.fullmatch(r"https?://[^\s/@?#]+/?", section.endpoint):
         raise ConfigInvalid("backup.endpoint must be the address of the server, such as https://s3.example.com")
@@ -58,24 +66,34 @@ def check_backup(section: Backup, blobs: Blobs) -> None:
         raise ConfigInvalid("backup.rehearse_every must be at least one hour, such as 7d")
 
 
+def _check_points(section: Backup, blobs: Blobs) -> None:
+    if check_duration("backup.points_for", section.points_for) < 3_600_000:
+        raise ConfigInvalid("backup.points_for must be at least one hour, such as 7d")
+    _check_address("backup.points_to", section.points_to, section, blobs)
+
+
 def _check_place(section: Backup, blobs: Blobs) -> None:
     if check_duration("backup.every", section.every) < 60_000 or section.keep < 1:
         raise ConfigInvalid("backup.every must be at least one minute, and backup.keep at least 1")
-    if section.to.startswith("s3://"):
-        _check_bucket(section, blobs)
-    elif not Path(section.to).is_absolute():
+    _check_address("backup.to", section.to, section, blobs)
+
+
+def _check_address(name: str, place: str, section: Backup, blobs: Blobs) -> None:
+    if place.startswith("s3://"):
+        _check_bucket(name, place, section, blobs)
+    elif not Path(place).is_absolute():
         raise ConfigInvalid(Sentence(
-            "backup.to must be the absolute path of a folder, or s3://bucket/prefix, not %(to)s", to=repr(section.to)
+            "%(name)s must be the absolute path of a folder, or s3://bucket/prefix, not %(to)s", name=name, to=repr(place)
         ))
 
 
-def _check_bucket(section: Backup, blobs: Blobs) -> None:
-    match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[^/?#\s]+)*)/?", section.to)
+def _check_bucket(name: str, place: str, section: Backup, blobs: Blobs) -> None:
+    match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[^/?#\s]+)*)/?", place)
     if match is None:
-        raise ConfigInvalid(Sentence("backup.to must be written as s3://bucket/prefix, not %(to)s", to=repr(section.to)))
+        raise ConfigInvalid(Sentence("%(name)s must be written as s3://bucket/prefix, not %(to)s", name=name, to=repr(place)))
     prefix, of_contents = f"{match[2]}/", f"/{blobs.prefix.strip('/')}/".replace("//", "/")
     if (blobs.store, blobs.bucket, blobs.endpoint) == ("s3", match[1], section.endpoint) and prefix.startswith(of_contents):
-        raise ConfigInvalid(
-            "backup.to is inside the bucket and prefix of blobs, where the appliance deletes what is not a content; use a bucket "
-            "or a prefix of its own"
-        )
+        raise ConfigInvalid(Sentence(
+            "%(name)s is inside the bucket and prefix of blobs, where the appliance deletes what is not a content; use a bucket "
+            "or a prefix of its own", name=name,
+        ))  # fmt: skip

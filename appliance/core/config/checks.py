@@ -49,6 +49,11 @@ def check(config: "Config") -> None:
     if config.blobs.store == "s3":
         _check_bucket(config)
     check_backup(config.backup, config.blobs)
+    if config.backup.points_to and config.storage.database and not config.storage.database.startswith("sqlite:"):
+        raise ConfigInvalid(
+            "backup.points_to ships the log of SQLite; archive that of PostgreSQL by its own means (docs/backup.md), and leave "
+            "backup.points_to empty"
+        )
     if config.audit.syslog or config.audit.ca_file:
         _check_audit(config)
     if config.otlp.endpoint:

@@ -1,0 +1,3 @@
+from .restoring import PointRequest as PointRequest
+from .shipping import PointShipper as PointShipper
+from .status import findings as findings
