@@ -69,6 +69,7 @@ from appliance.webapps.publishing import Publisher
 from .agents import AgentDependencies, make_agents
 from .alerting import AlertDependencies, make_alerts
 from .authority import make_confirmations
+from .health import make_health
 from .parts import (
     authorities,
     blob_holders,
@@ -218,7 +219,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         ),
         backups=BackupRunner(config, mechanisms.places, sealer, instance=presence.instance, is_alive=presence.is_alive),
         rehearsals=RehearsalRunner(config, instance=presence.instance, is_alive=presence.is_alive),
-        solutions=solutions,
+        solutions=solutions, health=make_health(config),
         transfers=Transfers(config, mechanisms.places, sealer, solutions, jobs),
         referrers=Referrers(parts.integrations, parts.models, apps, parts.alerts, config.approvals.email_integration),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.leases import Lease, LeaseLost
 from appliance.core.leases.claims import ClaimRunner, Stopping
 from appliance.core.pools import BACKUP
+from appliance.tenants import record_for_appliance
 
 from . import backup_jobs
 from .backup_folder import (
@@ -53,17 +54,19 @@ class BackupRunner(ClaimRunner[Claim]):
         super().__init__(instance, is_alive)
         self._config, self._places, self._sealer = config, places, sealer
 
-    def request(self, passphrase: str) -> None:
-        """Request a backup.  Conflict while one is being made, BackupInvalid for a short passphrase."""
+    def request(self, passphrase: str, actor: str = "system") -> int:
+        """Request a backup and return its number.  Conflict while one is being made, BackupInvalid for a short passphrase."""
         check_passphrase(passphrase)
-        claim = db.write(partial(self._insert, passphrase))
+        number, claim = db.write(partial(self._insert, passphrase, actor))
         if claim is not None:
             self.submit(claim)
+        return number
 
-    def _insert(self, passphrase: str) -> Claim | None:
+    def _insert(self, passphrase: str, actor: str) -> tuple[int, Claim | None]:
         number = backup_jobs.insert(backup_jobs.REQUESTED)
+        record_for_appliance("backup.make", str(number), actor=actor)
         backup_jobs.seal(number, self._sealer.seal(passphrase.encode(), backup_jobs.sealing_context(number)))
-        return self.claim(Lease((number,), 0, None, 0)) if self._config.server.run_workers else None
+        return number, self.claim(Lease((number,), 0, None, 0)) if self._config.server.run_workers else None
 
     def start_due(self) -> None:
         """Start a backup if one is due.  Called periodically in processes with workers."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import NotFound
+from appliance.core.scope import APPLIANCE
 from appliance.core.sentences import Sentence
 from appliance.monitor import ChainStatus, audit, verify_trails
-from appliance.tenants import service
+from appliance.tenants import appliance_scope, service
 
 from .output import add_json, print_rows, read_store
 
@@ -17,13 +18,19 @@ from .output import add_json, print_rows, read_store
 def add_commands(commands: Any) -> None:
     trail = commands.add_parser("audit", help="verify or export audit trails")
     what = trail.add_subparsers(dest="what", required=True)
-    verify = what.add_parser("verify", help="recompute the hashes of every tenant's trail; exits with 1 if one is broken")
-    verify.add_argument("--tenant", help="only this tenant's")
+    verify = what.add_parser(
+        "verify", help="recompute the hashes of the trails of the appliance and every tenant; exits with 1 if one is broken"
+    )
+    only = verify.add_mutually_exclusive_group()
+    only.add_argument("--tenant", help="only this tenant's")
+    only.add_argument("--appliance", action="store_true", help="only the appliance's own")
     verify.add_argument("--file", type=Path, help="those of an exported file instead, without the appliance's data")
     add_json(verify)
     verify.set_defaults(run=run_verify)
     export = what.add_parser("export", help="print a trail as NDJSON, oldest entry first")
-    export.add_argument("--tenant", required=True)
+    owner = export.add_mutually_exclusive_group(required=True)
+    owner.add_argument("--tenant", help="the trail of this tenant")
+    owner.add_argument("--appliance", action="store_true", help="the trail of the appliance itself")
     export.add_argument("--since", help="only entries from this time on, such as 2026-01-31T00:00:00Z")
     export.add_argument("--until", help="only entries before this time")
     export.set_defaults(run=run_export)
@@ -36,7 +43,7 @@ def run_verify(args: argparse.Namespace) -> int:
         with read_store(args.load()):
             if args.tenant:
                 service.get_tenant(args.tenant)
-            statuses = verify_trails(args.tenant)
+            statuses = verify_trails(APPLIANCE if args.appliance else args.tenant)
     print_rows(args, [_row("file" if args.file else "tenant", *each) for each in statuses])
     return 0 if all(status.intact for _, status in statuses) else 1
 
@@ -59,6 +66,6 @@ def _row(kind: str, name: str, status: ChainStatus) -> dict[str, Any]:
 def run_export(args: argparse.Namespace) -> int:
     since, until = (clock.parse_rfc3339(text) if text else None for text in (args.since, args.until))
     with read_store(args.load()):
-        service.get_tenant(args.tenant)
-        sys.stdout.writelines(audit.iter_exported(service.system_scope(args.tenant), since, until))
+        scope = appliance_scope() if args.appliance else service.system_scope(service.get_tenant(args.tenant).id)
+        sys.stdout.writelines(audit.iter_exported(scope, since, until))
     return 0

@@ -1,11 +1,12 @@
-"""`gos key`: issue, list, rename, rotate or revoke API keys."""
+"""`gos key`: issue, list, rename, rotate or revoke API keys, of a tenant or of the appliance itself."""
 
 import argparse
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.tenants import SCOPES, service
+from appliance.core.scope import TenantScope
+from appliance.tenants import APPLIANCE_SCOPES, SCOPES, appliance_scope, service
 from appliance.tenants.keys import KeyChanges, changes, keys, resource_limits
 
 from .output import add_json, opened_store, print_result, print_rows, read_store
@@ -16,7 +17,10 @@ def add_commands(commands: Any) -> None:
     what = key.add_subparsers(dest="what", required=True)
     add = what.add_parser("add", help="issue a key; its text is printed once")
     add.add_argument("--name", required=True)
-    add.add_argument("--scope", action="append", choices=sorted(SCOPES), help="may be repeated; default: every scope")
+    add.add_argument(
+        "--scope", action="append", choices=sorted({**SCOPES, **APPLIANCE_SCOPES}), metavar="SCOPE",
+        help="may be repeated; default: every scope of a tenant's keys, or of the appliance's",
+    )  # fmt: skip
     add.add_argument("--environment", default="live")
     add.add_argument(
         "--kind", choices=keys.KINDS, default="service", help="agent: for an agent or assistant, whose writes need an approval"
@@ -47,9 +51,17 @@ def add_commands(commands: Any) -> None:
         (revoke, run_revoke),
     )  # fmt: skip
     for parser, run in runs:
-        parser.add_argument("--tenant", required=True)
+        owner = parser.add_mutually_exclusive_group(required=True)
+        owner.add_argument("--tenant", help="the tenant that the key belongs to")
+        if parser is not agent:
+            owner.add_argument("--appliance", action="store_true", help="a key of the appliance itself, for /api/v1/appliance/")
         add_json(parser)
         parser.set_defaults(run=run)
+
+
+def _scope_of(args: argparse.Namespace) -> TenantScope:
+    """The scope of whoever the key belongs to.  NotFound for an unknown tenant."""
+    return appliance_scope() if getattr(args, "appliance", False) else service.system_scope(service.get_tenant(args.tenant).id)
 
 
 def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
@@ -62,13 +74,13 @@ def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
 def run_add(args: argparse.Namespace) -> int:
     config = args.load()
     with opened_store(config) as sealer:
-        service.get_tenant(args.tenant)
+        scope = _scope_of(args)
         spec = keys.KeySpec(
-            name=args.name, scopes=args.scope or list(SCOPES), environment=args.environment, expires_in_days=args.days,
+            name=args.name, scopes=args.scope or sorted(scope.scopes), environment=args.environment, expires_in_days=args.days,
             rate_requests=config.limits.rate_requests, rate_window_s=config.limits.rate_window_s, allowed_ips=args.allow,
             kind=args.kind, limits=_limits(args), daily_requests=args.daily,
         )  # fmt: skip
-        row, text = keys.issue_key(service.system_scope(args.tenant), sealer, spec)
+        row, text = keys.issue_key(scope, sealer, spec)
     _print_key(args, row, text)
     return 0
 
@@ -80,8 +92,7 @@ def _limits(args: argparse.Namespace) -> dict[str, list[str]] | None:
 
 def run_list(args: argparse.Namespace) -> int:
     with read_store(args.load()):
-        service.get_tenant(args.tenant)
-        rows = keys.list_keys(service.system_scope(args.tenant), PageRequest(limit=MAX_LIMIT)).items
+        rows = keys.list_keys(_scope_of(args), PageRequest(limit=MAX_LIMIT)).items
     print_rows(args, [
         {
             "id": r.id, "name": r.name, "kind": r.kind, "ends": f"{r.prefix}…{r.last4}", "scopes": len(r.scopes),
@@ -95,27 +106,27 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_rotate(args: argparse.Namespace) -> int:
     with opened_store(args.load()) as sealer:
-        row, text = keys.rotate_key(service.system_scope(args.tenant), sealer, args.id, args.overlap)
+        row, text = keys.rotate_key(_scope_of(args), sealer, args.id, args.overlap)
     _print_key(args, row, text)
     return 0
 
 
 def run_revoke(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
-        row = keys.revoke_key(service.system_scope(args.tenant), args.id)
+        row = keys.revoke_key(_scope_of(args), args.id)
     print_result(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
     return 0
 
 
 def run_rename(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
-        row = changes.change_key(service.system_scope(args.tenant), args.id, KeyChanges(name=args.name))
+        row = changes.change_key(_scope_of(args), args.id, KeyChanges(name=args.name))
     print_result(args, f"key {row.id} is named {row.name}", id=row.id, name=row.name)
     return 0
 
 
 def run_make_agent(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
-        row = keys.convert_to_agent_key(service.system_scope(args.tenant), args.id)
+        row = keys.convert_to_agent_key(_scope_of(args), args.id)
     print_result(args, f"key {row.id} is an agent key", id=row.id, kind=row.kind)
     return 0

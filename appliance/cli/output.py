@@ -5,14 +5,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from appliance import migrations
+from appliance.app.inspection import inspected_store, refuse_empty
 from appliance.core.config import Config
-from appliance.core.crypto import Sealer, has_keys
+from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.errors import ApplianceError, ConfigInvalid
+from appliance.core.errors import ApplianceError
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
     from appliance.app.store import open_store
 
     if not create:
-        _refuse_empty(config)
+        refuse_empty(config)
     sealer = open_store(config)
     try:
         yield sealer
@@ -82,22 +82,3 @@ def read_store(config: Config) -> Iterator[Sealer]:
         from appliance.master_key import read_sealer
 
         yield read_sealer(config)
-
-
-@contextmanager
-def inspected_store(config: Config) -> Iterator[None]:
-    """Open the database with whatever schema it has, without creating or migrating anything.  ConfigInvalid if there is none."""
-    _refuse_empty(config)
-    file = Path(config.database_url.removeprefix("sqlite:///"))
-    if config.database_url.startswith("sqlite:///") and not file.exists():
-        raise ConfigInvalid(f"there is no database {file}; restore a backup with `gos restore`, or start with `gos init`")
-    db.open_database(config.database_url)
-    try:
-        yield
-    finally:
-        db.close_database()
-
-
-def _refuse_empty(config: Config) -> None:
-    if not (config.data.is_dir() and has_keys(config)):
-        raise ConfigInvalid(f"{config.data} has no appliance data; set the folder with --data, or start with `gos init`")

@@ -101,8 +101,8 @@ def run_add(args: argparse.Namespace) -> int:
     config = args.load()
     if args.days is not None and not args.sandbox:
         raise ValidationFailed("--days is for tenants that expire; add --sandbox", pointer="/days")
-    days = quota_settings.check_days(config.sandbox_tenants.days if args.days is None else args.days) if args.sandbox else None
-    expires_at = None if days is None else clock.now_ms() + days * quota_settings.DAY
+    days = config.sandbox_tenants.days if args.days is None else args.days
+    expires_at = quota_settings.expiry_in(days) if args.sandbox else None
     with opened_store(config, create=True):
         row = service.create_tenant(
             args.id, args.name or args.id, kind="standard" if expires_at is None else "sandbox", expires_at=expires_at

@@ -23,6 +23,7 @@ from .pages.settings import (
     account,
     account_factors,
     appliance,
+    appliance_keys,
     appliance_tenants,
     backups,
     invitations,
@@ -51,8 +52,8 @@ from .provider_logout import receive_logout
 
 __all__ = ["BASE_PAGES", "PAGES", "register"]  # the pages are complete as soon as this module is imported
 AREAS = (
-    about, account, account_factors, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates,
-    confirmations,
+    about, account, account_factors, agents, alerts, appliance, appliance_keys, appliance_tenants, approvals, audit, backups, bulk,
+    certificates, confirmations,
     confirmation, connecting,
     datapool, deploying, document_files, document_list, documents, domains, dry_runs, editor, entities, executions, failures,
     home, importing, integration_calls, integration_edit, integrations, invitations, keys, kill_switches, llm_profiles, logs,

@@ -17,13 +17,16 @@ from .errors import NotFound, ScopeMissing
 M = TypeVar("M", bound=TenantModel)
 ResourceNames: TypeAlias = Mapping[str, frozenset[str]]
 """By kind of resource, such as `process`, the names of those that an actor may reach."""
+APPLIANCE = "@appliance"
+"""Owns the keys and the audit trail of the appliance itself, in place of a tenant; no tenant can have this id."""
 
 
 @dataclass(frozen=True)
 class TenantScope:
     """The first argument of every domain operation; creates queries that are filtered by tenant.
 
-    `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the permissions of docs/contract.md § 4.
+    `actor` is `key:<id>`, `appliance:<id>` for a key of the appliance, `user:<id>`, `execution:<id>` or `system`; `scopes` are the
+    permissions of docs/contract.md § 4.
     `request_id` appears in logs; `trace` is the parent span, as a `traceparent`.  `has_agent_key`: the actor is a key that
     belongs to an agent.  `limits`: the only resources that a limited key may reach; None does not limit.
     """
@@ -102,7 +105,7 @@ class TenantScope:
 
 def tenant_ids() -> list[str]:
     """The id of every tenant, sorted; for work on the whole appliance in rooms below `tenants`, which owns the table."""
-    return [str(row[0]) for row in db.rows("SELECT id FROM tenant ORDER BY id")]
+    return [str(row[0]) for row in db.rows("SELECT id FROM tenant WHERE id <> ? ORDER BY id", (APPLIANCE,))]
 
 
 @cache

@@ -18,7 +18,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
-from appliance.core.scope import TenantScope, tenant_ids
+from appliance.core.scope import APPLIANCE, TenantScope, tenant_ids
 from appliance.core.sentences import Sentence
 
 from .models import AuditChain, AuditEntry
@@ -213,8 +213,8 @@ def _verify_entries(base_seq: int, base_hash: str, entries: Iterable[AuditEntry]
 
 
 def purge(before_ms: int) -> int:
-    """Cut every tenant's chain before `before_ms`, storing the new start; returns the number of deleted entries."""
-    return sum(delete_in_chunks(partial(_cut, tenant_id, before_ms)) for tenant_id in tenant_ids())
+    """Cut every chain before `before_ms`, storing the new start; returns the number of deleted entries."""
+    return sum(delete_in_chunks(partial(_cut, owner, before_ms)) for owner in (APPLIANCE, *tenant_ids()))
 
 
 def _cut(tenant_id: str, before_ms: int) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 
-from appliance.core.scope import TenantScope, tenant_ids
+from appliance.core.scope import APPLIANCE, TenantScope, tenant_ids
 
 from . import audit
 from .audit import ChainStatus
@@ -18,15 +18,16 @@ class AuditChecks:
         self._broken: dict[str, int | None] = {}
 
     def verify_all(self) -> None:
-        """Verify every tenant's trail, and log each that is broken for the first time, or at another entry than before."""
+        """Verify every trail, and log each that is broken for the first time, or at another entry than before."""
         broken: dict[str, int | None] = {}
         for tenant_id, status in verify_trails():
             if status.intact:
                 continue
             broken[tenant_id] = status.broken_seq
             if self._broken.get(tenant_id, 0) != status.broken_seq:
-                message = "the audit trail of tenant %s is broken at entry %s: %s; `gos audit verify` says more"
-                log.error(message, tenant_id, status.broken_seq, status.reason)
+                message = "the audit trail of %s is broken at entry %s: %s; `gos audit verify` says more"
+                owner = "the appliance" if tenant_id == APPLIANCE else f"tenant {tenant_id}"
+                log.error(message, owner, status.broken_seq, status.reason)
         self._broken = broken
 
     def count_broken(self) -> int:
@@ -35,6 +36,6 @@ class AuditChecks:
 
 
 def verify_trails(only: str | None = None) -> list[tuple[str, ChainStatus]]:
-    """The status of the trail of each tenant, or of this one."""
-    chosen = tenant_ids() if only is None else [only]
+    """The status of the trails of the appliance and of each tenant, or of this one."""
+    chosen = [APPLIANCE, *tenant_ids()] if only is None else [only]
     return [(tenant_id, audit.verify(TenantScope(tenant_id, "system"))) for tenant_id in chosen]

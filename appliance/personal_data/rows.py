@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from appliance.core.database import db
-from appliance.core.scope import tenant_ids
+from appliance.core.scope import APPLIANCE, tenant_ids
 
 from .kinds import Form, Table
 from .subjects import Subject
@@ -70,7 +70,7 @@ def iterate(table: Table, subject: Subject, tenant_id: str | None) -> Iterator[t
         yield from db.rows(f"{sql}{where} ORDER BY {table.exported[0]}", params)
         return
     index = table.exported.index(table.paged_by)
-    for each in [tenant_id] if tenant_id is not None else tenant_ids():
+    for each in [tenant_id] if tenant_id is not None else [APPLIANCE, *tenant_ids()]:
         next_part, after = f"{sql}tenant_id = ?", tuple[Any, ...]()
         while part := db.rows(
             f"{next_part} AND {where} ORDER BY {table.paged_by} LIMIT {PAGE}", (each, *after, *params)

@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
-from appliance.core.scope import TenantScope
+from appliance.core.scope import APPLIANCE, TenantScope
 
 from .kinds import KINDS, NANO
 from .models import QuotaNoticeRow, QuotaRow
@@ -89,6 +89,8 @@ def limits_of(tenant_id: str) -> TenantLimits:
 
 
 def _read(tenant_id: str) -> TenantLimits:
+    if tenant_id == APPLIANCE:
+        return TenantLimits(dict.fromkeys(KINDS), frozenset(), None)
     rows = db.rows(
         "SELECT name, amount FROM tenant_quota WHERE tenant_id = ? "
         "UNION ALL SELECT 'expires_at', expires_at FROM tenant_expiry WHERE tenant_id = ?",

@@ -5,7 +5,7 @@ from functools import partial
 from quart import Blueprint
 
 from appliance.core.config.sign_in import IdentityProvider
-from appliance.core.errors import MissingApiKey, NotFound
+from appliance.core.errors import InvalidApiKey, MissingApiKey, NotFound, RevokedApiKey
 from appliance.web import Request, Response, Services, in_thread, log_as, read_body, view
 
 __all__ = ["make_scim"]
@@ -40,7 +40,11 @@ def _authenticate(services: Services, request: Request) -> IdentityProvider:
     kind, _, token = request.headers.get("authorization", "").strip().partition(" ")
     if kind.lower() != "bearer" or not token.strip():
         raise MissingApiKey("send the header `Authorization: Bearer TOKEN` with a token of `gos scim token PROVIDER`")
-    return services.provisioning.authenticate(token.strip(), request.address)
+    try:
+        return services.provisioning.authenticate(token.strip(), request.address)
+    except (InvalidApiKey, RevokedApiKey) as error:
+        services.limits.refused_requests.record_key("SCIM token", error.code, request.address)
+        raise
 
 
 def _answer(services: Services, request: Request, provider: IdentityProvider, path: str, body: bytes) -> Response:

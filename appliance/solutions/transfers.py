@@ -1,6 +1,6 @@
 """Long-running operations on a whole tenant: export it, import an export, reset it from a solution."""
 
-from appliance.backups.jobs import JobFiles, JobRunner, TenantExports, UploadedExports, delete_expired
+from appliance.backups.jobs import JobFiles, JobRunner, TenantDeletions, TenantExports, UploadedExports, delete_expired
 from appliance.blobs import Places
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -17,6 +17,7 @@ class Transfers:
         self._files = files = JobFiles(config, places)
         self.exports = TenantExports(places, files, runner)
         self.arrivals = UploadedExports(places, sealer, files, runner)
+        self.deletions = TenantDeletions(runner)
         self.resets = TenantResets(config, tools, files, runner)
 
     def tidy(self) -> None:

@@ -31,9 +31,11 @@ from .people import SignedIn as SignedIn
 from .rate_limits import RateLimiter as RateLimiter
 from .rate_limits import RateState as RateState
 from .scopes import ALL_SCOPES as ALL_SCOPES
+from .scopes import APPLIANCE_SCOPES as APPLIANCE_SCOPES
 from .scopes import FORBIDDEN_TO_AGENTS as FORBIDDEN_TO_AGENTS
 from .scopes import ROLES as ROLES
 from .scopes import SCOPES as SCOPES
+from .scopes import appliance_scope as appliance_scope
 from .scopes import scopes_of_role as scopes_of_role
 from .sealed_columns import SEALED_COLUMNS as SEALED_COLUMNS
 from .service import MAX_NAME as MAX_NAME
@@ -46,4 +48,5 @@ from .streams import AdmissionSlot as AdmissionSlot
 from .streams import NoSlot as NoSlot
 from .streams import StreamLimits as StreamLimits
 from .streams import Streams as Streams
+from .trails import record_for_appliance as record_for_appliance
 from .turns import Turns as Turns

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict
+from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from . import people, service
 from .keys import lineage
 from .models import ApiKey, DeletedPerson, InvitationRow, Membership, Person, Session
+from .trails import record_for_appliance
 
 LEAVE_FLAG = "--leave-tenants-without-owner"
 
@@ -46,11 +48,33 @@ def list_accounts() -> list[Account]:
     ]
 
 
-def disable_account(login: str, *, may_leave_ownerless: bool = False, provider: str = "") -> None:
+def page_accounts(page: PageRequest, login: str | None = None) -> Page[Account]:
+    """A page of the accounts, by login unless another order is requested; with a login only that one."""
+    query = Person.select()
+    if login is not None:
+        query = query.where(Person.login == people.normalize_login(login))
+    result = paginate(query, page, {"login": Person.login, "created_at": Person.created_at, "id": Person.id}, default="login")
+    return result.map(_to_account)
+
+
+def get_account(user_id: str) -> Account:
+    """One account; NotFound."""
+    return _to_account(people.get_user(user_id))
+
+
+def _to_account(row: Person) -> Account:
+    roles = db.rows("SELECT tenant_id, role FROM membership WHERE user_id = ? ORDER BY tenant_id", (row.id,))
+    return Account(row.id, row.login, row.created_at, row.disabled_at, tuple((str(tenant), str(role)) for tenant, role in roles))
+
+
+def disable_account(
+    login: str, *, may_leave_ownerless: bool = False, provider: str = "", actor: str = "system"
+) -> None:  # fmt: skip
     """End everything the account gives access to, until it is enabled; other processes follow within a second.
 
     Its API keys pause, with all keys below them.  NotFound; Conflict if a tenant would have no enabled owner, unless that is
-    allowed.  A disabled account stays as it is.  `provider` is the identity provider that demands it, if one does.
+    allowed.  A disabled account stays as it is.
+    `provider` is the identity provider that demands it, if one does; `actor` who asks for it.
     """
 
     def disable() -> None:
@@ -60,12 +84,12 @@ def disable_account(login: str, *, may_leave_ownerless: bool = False, provider: 
         _check_owners_remain(person, may_leave_ownerless=may_leave_ownerless)
         _end_access(person.id)
         Person.update(disabled_at=clock.now_ms()).where(Person.id == person.id).execute()
-        _record(person, "user.disable", provider)
+        _record(person, "user.disable", provider, actor)
 
     db.write(disable)
 
 
-def enable_account(login: str, *, provider: str = "") -> None:
+def enable_account(login: str, *, provider: str = "", actor: str = "system") -> None:
     """Let the account be used again: its password, memberships and API keys work as before, its sessions have ended.  NotFound."""
 
     def enable() -> None:
@@ -74,12 +98,14 @@ def enable_account(login: str, *, provider: str = "") -> None:
             return
         _end_access(person.id)
         Person.update(disabled_at=None).where(Person.id == person.id).execute()
-        _record(person, "user.enable", provider)
+        _record(person, "user.enable", provider, actor)
 
     db.write(enable)
 
 
-def delete_account(login: str, *, may_leave_ownerless: bool = False, provider: str = "") -> None:
+def delete_account(
+    login: str, *, may_leave_ownerless: bool = False, provider: str = "", actor: str = "system"
+) -> None:  # fmt: skip
     """Delete the account with its memberships, sessions and password; its API keys end, and its login becomes free.
 
     What the person did keeps their login, as `find_former_name` returns it.  NotFound, Conflict as `disable_account`.
@@ -88,7 +114,7 @@ def delete_account(login: str, *, may_leave_ownerless: bool = False, provider: s
     def delete() -> None:
         person = people.find_user(login)
         _check_owners_remain(person, may_leave_ownerless=may_leave_ownerless)
-        _record(person, "user.delete", provider)
+        _record(person, "user.delete", provider, actor)
         _delete(person, person.login)
 
     db.write(delete)
@@ -125,11 +151,12 @@ def _end_access(user_id: str) -> None:
     db.after_commit(lineage.clear_cache)
 
 
-def _record(person: Person, action: str, provider: str) -> None:
-    """Inside a write: an entry in the audit trail of each tenant of the person."""
+def _record(person: Person, action: str, provider: str, actor: str) -> None:
+    """Inside a write: an entry in the audit trail of the appliance, and of each tenant of the person."""
     fields = {"login": person.login} | ({"provider": provider} if provider else {})
     for tenant_id in _tenants_of(person.id):
-        audit.record(service.system_scope(tenant_id), action, person.id, fields)
+        audit.record(service.system_scope(tenant_id, actor), action, person.id, fields)
+    record_for_appliance(action, person.id, fields, actor=actor)
 
 
 def _tenants_of(user_id: str) -> list[str]:

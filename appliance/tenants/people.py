@@ -23,31 +23,33 @@ from .models import ApiKey, InvitationRow, Membership, Person, Session, Tenant
 from .scopes import ROLES, scopes_of_role
 from .sign_in.password_checks import SignInFailed
 from .sign_in.password_rules import MAX_LENGTH, check_new_password
+from .trails import record_for_appliance
 
 # RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
 _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
 
 
-def create_user(login: str, password: str) -> Person:
-    """Create a local account; AlreadyExists if the login is taken."""
+def create_user(login: str, password: str | None, *, actor: str = "system") -> Person:
+    """Create a local account, with None one without a password; AlreadyExists if the login is taken."""
     person = prepare_user(login, password)
-    return db.write(lambda: insert_user(person))
+    return db.write(lambda: insert_user(person, actor=actor))
 
 
-def prepare_user(login: str, password: str) -> Person:
-    """Build an account without storing it; hashing the password is slow.  ValidationFailed."""
+def prepare_user(login: str, password: str | None) -> Person:
+    """Build an account without storing it, with None one without a password; hashing one is slow.  ValidationFailed."""
     login = check_login(login)
-    check_new_password(login, password)
-    return Person(
-        id=ids.new("usr"), login=login, password_hash=_hasher.hash(password), created_at=clock.now_ms(), language=""
-    )
+    hashed = "" if password is None else hash_new_password(login, password)
+    return Person(id=ids.new("usr"), login=login, password_hash=hashed, created_at=clock.now_ms(), language="")
 
 
-def insert_user(person: Person) -> Person:
+def insert_user(person: Person, *, actor: str = "system") -> Person:
     """Inside a write: store a prepared account; AlreadyExists if the login is taken."""
-    if Person.select().where(Person.login == person.login).exists():
-        raise AlreadyExists(Sentence("there is already a user %(login)s", login=repr(person.login)), pointer="/login")
+    if (existing := Person.get_or_none(Person.login == person.login)) is not None:
+        raise AlreadyExists(
+            Sentence("there is already a user %(login)s", login=repr(person.login)), pointer="/login", extra={"id": existing.id}
+        )
     person.save(force_insert=True)
+    record_for_appliance("user.create", person.id, {"login": person.login}, actor=actor)
     return person
 
 

@@ -12,6 +12,7 @@ from appliance.quotas import KINDS, expiry, find_kind, format_amount, limits, pa
 
 from .models import Tenant
 from .service import clear_tenant, get_tenant, system_scope
+from .trails import record_for_appliance
 
 DAY = 86_400_000
 MAX_DAYS = 3650
@@ -42,6 +43,8 @@ def change_quotas(scope: TenantScope, amounts: Mapping[str, str]) -> None:
         changes = audit.compare(_as_text(before), _as_text(after))
         for name, (old, new) in changes.items():
             audit.record(scope, "quota.set", name, {"from": old or DEFAULT, "to": new or DEFAULT})
+        if changes:
+            record_for_appliance("tenant.quotas", scope.tenant_id, changes, actor=scope.actor)
 
     db.write(save)
 
@@ -57,9 +60,14 @@ def check_days(days: int) -> int:
     return days
 
 
+def expiry_in(days: int) -> int:
+    """When a sandbox tenant made now expires, in epoch milliseconds.  ValidationFailed for a number of days that is not allowed."""
+    return clock.now_ms() + check_days(days) * DAY
+
+
 def extend_sandbox(scope: TenantScope, days: int) -> int:
     """Let a sandbox tenant that expires do so in `days` from now; returns when.  Conflict if it does not expire."""
-    expires_at = clock.now_ms() + check_days(days) * DAY
+    expires_at = expiry_in(days)
     _change_expiry(scope, expires_at)
     return expires_at
 
@@ -81,11 +89,11 @@ def _change_expiry(scope: TenantScope, expires_at: int | None) -> None:
         limits.forget_later(scope.tenant_id)
         if expires_at is None:
             Tenant.update(kind="standard").where(Tenant.id == scope.tenant_id).execute()
-            audit.record(scope, "tenant.keep", scope.tenant_id, {"expires_at": clock.rfc3339(before)})
+            action, fields = "tenant.keep", {"expires_at": clock.rfc3339(before)}
         else:
-            audit.record(
-                scope, "tenant.extend", scope.tenant_id, {"from": clock.rfc3339(before), "to": clock.rfc3339(expires_at)}
-            )
+            action, fields = "tenant.extend", {"from": clock.rfc3339(before), "to": clock.rfc3339(expires_at)}
+        audit.record(scope, action, scope.tenant_id, fields)
+        record_for_appliance(action, scope.tenant_id, fields, actor=scope.actor)
 
     db.write(change)
 
@@ -102,6 +110,7 @@ def delete_expired(tenant_id: str, expires_at: int) -> bool:
             return False
         clear_tenant(system_scope(tenant_id))
         Tenant.delete().where(Tenant.id == tenant_id).execute()
+        record_for_appliance("tenant.delete", tenant_id, {"name": row.name, "expired_at": clock.rfc3339(expires_at)})
         return True
 
     return db.write(delete)

@@ -1,8 +1,10 @@
 """The scopes of docs/contract.md § 4, and the scopes of each role."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 
@@ -40,6 +42,13 @@ SCOPES: dict[str, str] = {
     "solutions.apply": mark("apply a solution folder"),
 }
 ALL_SCOPES = frozenset(SCOPES)
+APPLIANCE_SCOPES: dict[str, str] = {
+    "appliance.read": mark("read tenants, users, backups, health and the audit trail of the appliance"),
+    "appliance.tenants": mark("create, change and delete tenants, and set their quotas"),
+    "appliance.users": mark("create, disable and delete users, and change their memberships"),
+    "appliance.backups": mark("make backups and rehearse restores"),
+}
+"""Scopes of the keys of the appliance itself, which no key of a tenant can have."""
 FORBIDDEN_TO_AGENTS = frozenset({"policies.write"})
 """Scopes that an agent's run never has, whoever started it: it must not change the policies that govern it."""
 ROLES = ("viewer", "operator", "builder", "owner")
@@ -57,13 +66,25 @@ def scopes_of_role(role: str) -> frozenset[str]:
     return _BY_ROLE[role]
 
 
-def validate_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]:
+def every_scope(tenant_id: str) -> frozenset[str]:
+    """All scopes that a key of this tenant, or of the appliance, can have."""
+    return frozenset(APPLIANCE_SCOPES) if tenant_id == APPLIANCE else ALL_SCOPES
+
+
+def appliance_scope(actor: str = "system", request_id: str = "") -> TenantScope:
+    """The scope of the appliance's own keys and audit trail, with every permission there and none in any tenant."""
+    return TenantScope(APPLIANCE, actor, every_scope(APPLIANCE), request_id)
+
+
+def validate_scopes(
+    names: Iterable[str], *, pointer: str = "/scopes", known: AbstractSet[str] = ALL_SCOPES
+) -> list[str]:  # fmt: skip
     """Validate and sort scope names; ValidationFailed lists every unknown one."""
     requested = list(names)
     unknown = [
         Detail(f"{pointer}/{index}", "validation_failed", Sentence("%(name)s is not a scope", name=repr(name[:60])))
         for index, name in enumerate(requested)
-        if name not in SCOPES
+        if name not in known
     ]
     if unknown or not requested:
         raise ValidationFailed("name at least one known scope; GET /api-docs/ lists them", details=unknown, pointer=pointer)

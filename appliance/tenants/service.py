@@ -9,13 +9,15 @@ from appliance.core.database import db
 from appliance.core.database.caches import Cache
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.events import hub
-from appliance.core.scope import TenantScope
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.quotas import expiry
 
 from .models import ApiKey, Person, Secret, SecretBindingRow, Tenant
 from .scopes import ALL_SCOPES
+from .trails import record_for_appliance
 
 __all__ = [
     "MAX_NAME",
@@ -31,6 +33,7 @@ __all__ = [
     "list_secrets",
     "list_tenants",
     "lock_tenant",
+    "page_tenants",
     "rename_tenant",
     "set_secret",
     "system_scope",
@@ -45,7 +48,9 @@ def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
     return TenantScope(tenant_id, actor, ALL_SCOPES)
 
 
-def create_tenant(tenant_id: str, name: str, *, kind: str = "standard", expires_at: int | None = None) -> Tenant:
+def create_tenant(
+    tenant_id: str, name: str, *, kind: str = "standard", expires_at: int | None = None, actor: str = "system"
+) -> Tenant:  # fmt: skip
     """Create a tenant, which expires at a time (epoch ms) if one is given; its id is a slug of at most 24 characters.
 
     AlreadyExists if it is taken.
@@ -55,10 +60,13 @@ def create_tenant(tenant_id: str, name: str, *, kind: str = "standard", expires_
 
     def insert() -> Tenant:
         if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
-            raise AlreadyExists(Sentence("there is already a tenant %(tenant_id)s", tenant_id=repr(tenant_id)), pointer="/id")
+            problem = Sentence("there is already a tenant %(tenant_id)s", tenant_id=repr(tenant_id))
+            raise AlreadyExists(problem, pointer="/id", extra={"id": tenant_id})
         row: Tenant = Tenant.create(id=tenant_id, name=name.strip(), kind=kind, created_at=clock.now_ms())
         if expires_at is not None:
             expiry.set_expiry(system_scope(tenant_id), expires_at)
+        fields = {"name": row.name, "kind": kind, "expires_at": clock.optional_rfc3339(expires_at)}
+        record_for_appliance("tenant.create", tenant_id, fields, actor=actor)
         return row
 
     return db.write(insert)
@@ -79,7 +87,10 @@ def rename_tenant(scope: TenantScope, name: str) -> Tenant:
         before = get_tenant(scope.tenant_id)
         if before.name != name.strip():
             Tenant.update(name=name.strip()).where(Tenant.id == scope.tenant_id).execute()
-            audit.record(scope, "tenant.rename", scope.tenant_id, {"from": before.name, "to": name.strip()})
+            fields = {"from": before.name, "to": name.strip()}
+            audit.record(scope, "tenant.rename", scope.tenant_id, fields)
+            if scope.actor.startswith("appliance:"):
+                record_for_appliance("tenant.rename", scope.tenant_id, fields, actor=scope.actor)
         return get_tenant(scope.tenant_id)
 
     return db.write(rename)
@@ -95,13 +106,19 @@ def create_sandbox_tenant(login: str) -> Tenant:
 
 def list_tenants() -> list[Tenant]:
     """Every tenant, by id."""
-    return list(Tenant.select().order_by(Tenant.id))
+    return list(Tenant.select().where(Tenant.id != APPLIANCE).order_by(Tenant.id))
+
+
+def page_tenants(page: PageRequest) -> Page[Tenant]:
+    """A page of the tenants, by id unless another order is requested."""
+    fields = {"id": Tenant.id, "name": Tenant.name, "created_at": Tenant.created_at}
+    return paginate(Tenant.select().where(Tenant.id != APPLIANCE), page, fields, default="id")
 
 
 def get_tenant(tenant_id: str) -> Tenant:
     """One tenant; NotFound."""
     row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
-    if row is None:
+    if row is None or row.id == APPLIANCE:
         raise NotFound(Sentence("there is no tenant %(tenant_id)s", tenant_id=repr(tenant_id[:80])))
     return row
 
@@ -125,7 +142,7 @@ def tenant_exists(tenant_id: str) -> bool:
     now = clock.monotonic()
     if checked_at is not None and now - checked_at < 1.0:
         return True
-    if db.rows("SELECT 1 FROM tenant WHERE id = ?", (tenant_id,)):  # peewee takes ten times as long
+    if tenant_id != APPLIANCE and db.rows("SELECT 1 FROM tenant WHERE id = ?", (tenant_id,)):  # peewee takes ten times as long
         _existing[tenant_id] = now
         return True
     _existing.pop(tenant_id, None)
@@ -152,14 +169,15 @@ class TenantDeleted:
     scope: TenantScope
 
 
-def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
+def delete_tenant(tenant_id: str, *, force: bool = False, actor: str = "system") -> None:
     """Delete a tenant with all its data; retention rules can prevent that unless it is forced."""
     _existing.pop(tenant_id, None)
 
     def delete() -> None:
-        get_tenant(tenant_id)
+        row = get_tenant(tenant_id)
         clear_tenant(system_scope(tenant_id), force=force)
         Tenant.delete().where(Tenant.id == tenant_id).execute()
+        record_for_appliance("tenant.delete", tenant_id, {"name": row.name, "force": force}, actor=actor)
 
     db.write(delete)
 

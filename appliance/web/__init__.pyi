@@ -22,6 +22,8 @@ from .deleted_tenants import explain_fault_in_thread as explain_fault_in_thread
 from .forms import FormLimits as FormLimits
 from .forms import FormReader as FormReader
 from .forms import SentFile as SentFile
+from .health import Finding as Finding
+from .health import Health as Health
 from .origins import is_foreign_page as is_foreign_page
 from .origins import is_own_page as is_own_page
 from .paths import PathTable as PathTable

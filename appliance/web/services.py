@@ -44,6 +44,8 @@ from appliance.webapps.domains import Domains
 from appliance.webapps.publishing import Publisher
 from appliance.webapps.traffic import RequestLog
 
+from .health import Health
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -150,6 +152,7 @@ class Services:
     webapps: WebAppServices
     agents: AgentServices
     monitor: MonitorServices
+    health: Health
 
     backups: BackupRunner
     rehearsals: RehearsalRunner

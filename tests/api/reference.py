@@ -3,7 +3,7 @@
 from itertools import groupby
 from pathlib import Path
 
-from appliance.api import load_routes
+from appliance.api import load_appliance_routes, load_routes
 from appliance.api.frame.routing import PREFIX, Route
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "routes.md"
@@ -16,7 +16,7 @@ What the routes promise is in the [contract](../contract.md).
 
 def routes_page() -> str:
     """The page as it should be: a table for each first part of a path, sorted by path and method."""
-    ordered = sorted(load_routes(), key=lambda route: (route.path, route.method))
+    ordered = sorted([*load_routes(), *load_appliance_routes()], key=lambda route: (route.path, route.method))
     tables = [_table(family, list(routes)) for family, routes in groupby(ordered, key=lambda route: route.path.split("/")[1])]
     return "\n".join([HEAD, *tables])
 

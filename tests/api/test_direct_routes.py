@@ -16,7 +16,7 @@ import pytest
 
 from appliance import api
 from appliance.api.frame.direct_routes import direct_table
-from appliance.api.frame.route_modules import MODULES, load_family
+from appliance.api.frame.route_modules import FAMILIES, load_family
 from appliance.api.frame.routing import PREFIX, Route
 from appliance.api.frame.routing import ROUTES as LOADED
 from appliance.core.interface import ui_folder
@@ -129,10 +129,10 @@ def test_each_family_lists_the_modules_that_declare_its_routes() -> None:
     declared: dict[str, set[str]] = defaultdict(set)
     for route in LOADED:
         declared[route.family].add(route.handler.__module__.removeprefix("appliance.api."))
-    assert {family: set(modules) for family, modules in MODULES.items()} == declared
+    assert {family: set(modules) for family, modules in FAMILIES.items()} == declared
 
 
 def test_every_route_is_of_one_family() -> None:
-    routes = api.load_routes()
+    routes = [*api.load_routes(), *api.load_appliance_routes()]
     assert len(routes) == len(LOADED) == len({(route.method, route.path) for route in routes}) > 200
     assert not load_family("no-such-family")

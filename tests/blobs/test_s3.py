@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from appliance.app.findings.checks import check_bucket
 from appliance.app.parts import make_places
 from appliance.blobs.installation import installation_id
 from appliance.blobs.ownership import MARKER, BucketNotOwned
 from appliance.blobs.s3 import PART_BYTES, WINDOW_BYTES, S3Places, open_bucket
 from appliance.blobs.service import Places
-from appliance.cli.doctor import check_bucket
 from appliance.core.config import Config, load_config
 from appliance.core.config.sections import Blobs as Settings
 from appliance.core.config.sections import Storage

@@ -14,7 +14,7 @@ def test_trails_are_verified_and_exported(gos: Gos, acme: str, tmp_path: Path) -
     intact = {"state": "intact", "broken_at": None, "reason": None}
     row = {"tenant": acme, **intact, "entries": 1, "first": 1, "last": 1}
     assert data(gos("audit", "verify", "--tenant", acme, "--json")) == [row]
-    assert {each["tenant"] for each in data(gos("audit", "verify", "--json"))} == {acme, "globex"}
+    assert {each["tenant"] for each in data(gos("audit", "verify", "--json"))} == {"@appliance", acme, "globex"}
 
     code, exported, _ = gos("audit", "export", "--tenant", acme)
     assert (code, exported.count("\n")) == (0, 1)

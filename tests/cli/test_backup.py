@@ -104,7 +104,7 @@ def test_the_appliance_moves_to_the_database_of_another_configuration(
     new = tmp_path / "new.yaml"
     new.write_text(f"storage: {{database: '{cluster.make_database()}'}}\n")
     code, out, errors = gos("migrate-to", str(new))
-    assert (code, "tenant: 1 of 1" in errors.splitlines()) == (0, True), errors
+    assert (code, "tenant: 2 of 2" in errors.splitlines()) == (0, True), errors
     assert f"copy {new} to {tmp_path / 'data' / 'config.yaml'}" in out
     assert "acme" in gos("--config", str(new), "--data", str(tmp_path / "data"), "tenant", "list")[1]
     code, _, errors = gos("migrate-to", str(new))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance import migrations
-from appliance.cli.doctor import _clock, check_storage, checks
+from appliance.app.findings.checks import _clock, check_storage, checks
 from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import load_or_make_key

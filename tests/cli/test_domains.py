@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from appliance.app.findings import checks as doctor
 from appliance.app.store import open_store
 from appliance.blobs import Blobs, LocalPlaces
-from appliance.cli import doctor, main
+from appliance.cli import main
 from appliance.connectors.egress import Egress
 from appliance.core.config import Config, load_config
 from appliance.core.database import db

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from appliance.app.findings.master_key import master_key_findings
+from appliance.app.inspection import inspected_store
 from appliance.cli import main
-from appliance.cli.findings.master_key import master_key_findings
-from appliance.cli.output import inspected_store
 from appliance.core import clock
 from appliance.core.crypto import key_id, read_key_file
 from appliance.master_key import PICK_UP_MS, RETIRE_MS

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs import Blobs, LocalPlaces
-from appliance.cli import main
-from appliance.cli.findings.operation import (
+from appliance.app.findings.operation import (
     connector_findings,
     content_findings,
     mail_findings,
@@ -18,6 +16,8 @@ from appliance.cli.findings.operation import (
     syslog_findings,
     tls_findings,
 )
+from appliance.blobs import Blobs, LocalPlaces
+from appliance.cli import main
 from appliance.connectors.testing import free_port
 from appliance.core import clock
 from appliance.core.config import Config, load_config

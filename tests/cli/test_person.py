@@ -46,7 +46,7 @@ def test_a_person_is_erased_after_their_login_is_typed(gos: Gos, ann: str) -> No
     code, out, errors = gos("person", "erase", ann, stdin="somebody else\n")
     assert (code, out) == (1, "")
     assert "deleted: 1 of account." in errors
-    assert "kept: 1 of audit-trail. Each entry contains the hash" in errors
+    assert "kept: 2 of audit-trail. Each entry contains the hash" in errors
     assert "nothing was erased" in errors
     assert gos("person", "show", ann)[0] == 0
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from appliance.app.findings.sign_in import account_findings, provider_findings
 from appliance.cli import main
-from appliance.cli.findings.sign_in import account_findings, provider_findings
 from appliance.core.config import Config, load_config
 from appliance.tenants import people, service
 from tests.store.opening import migrated

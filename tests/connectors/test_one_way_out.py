@@ -29,6 +29,7 @@ MAY = {
     "appliance/backups/rehearsal/": "asks the appliance that it has started on loopback",
     "appliance/blobs/unfinished_uploads": "speaks to the bucket the operator names",
     "appliance/testing/": "speaks to the appliance under test",
+    "appliance/app/findings/checks": "asks the bucket that the operator names",
     "appliance/cli": "speaks to the appliance the operator names",
     "appliance/monitor/otlp/": "speaks to the collector the operator names",
     "appliance/monitor/audit_forwarding": "speaks to the syslog server the operator names",

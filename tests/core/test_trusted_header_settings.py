@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.cli.findings.sign_in import proxy_findings
+from appliance.app.findings.sign_in import proxy_findings
 from appliance.core.config import load_config
 from appliance.core.errors import ConfigInvalid
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from appliance.app.findings import checks as doctor
 from appliance.blobs import Blobs, LocalPlaces
-from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
 from appliance.core import clock
 from appliance.core.config.sections import Scan

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from appliance.core.errors import Conflict, NotFound
-from appliance.core.scope import TenantScope
+from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.monitor import audit
 from appliance.personal_data import KINDS, Erasure, count_rows, erase, find_subject, find_visitor
 from appliance.tenants import accounts, people
@@ -54,8 +54,8 @@ def test_trails_stay_and_verify_and_record_the_erasure_without_the_login(ann: Hu
     erased = erase(find_subject(ANN), "system")
     after = read_all("audit_entry")
     assert [row for row in before if row not in after] == []
-    assert len(after) == len(before) + 2
-    for tenant in (SECOND, FIRST):
+    assert len(after) == len(before) + 3
+    for tenant in (SECOND, FIRST, APPLIANCE):
         entry = entries(tenant)[0]
         assert (entry.action, entry.subject) == ("person.erase", ann.user_id)
         fields = json.loads(entry.fields)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.cli.doctor import authority_findings
+from appliance.app.findings.checks import authority_findings
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

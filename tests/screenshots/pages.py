@@ -17,8 +17,10 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/alerts/<alert_id>/edit": ("/console/alerts/{alert}/edit",),
     "/console/alerts/new": ("/console/alerts/new", "/console/alerts/new?kind=failures"),
     "/console/appliance": ("/console/appliance",),
+    "/console/appliance/audit": ("/console/appliance/audit", "/console/appliance/audit?text=nothing-like-it"),
     "/console/appliance/backups": ("/console/appliance/backups",),
     "/console/appliance/configuration": ("/console/appliance/configuration",),
+    "/console/appliance/keys": ("/console/appliance/keys",),
     "/console/appliance/people": ("/console/appliance/people", "/console/appliance/people?login=eve@northgate.test"),
     "/console/appliance/tenants": ("/console/appliance/tenants",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
@@ -131,6 +133,7 @@ REFUSED_FORMS: Mapping[bool, str] = {False: "kept-form", True: "kept-form-of-som
 
 # Routes that return no page, and what they return.
 NOT_PAGES: Mapping[str, str] = {
+    "/console/appliance/audit/export": "a file",
     "/console/appliance/backups/<name>": "a file",
     "/console/appliance/tenants/import/<arrival_id>": "a page of a file that was sent a moment ago",
     "/console/audit/export": "a file",

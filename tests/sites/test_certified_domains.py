@@ -10,7 +10,7 @@ import httpx
 import pytest
 from quart import Quart
 
-from appliance.cli.doctor import certificate_findings
+from appliance.app.findings.checks import certificate_findings
 from appliance.connectors.egress import Egress
 from appliance.connectors.testing import free_port
 from appliance.core import clock

@@ -13,7 +13,7 @@ from appliance.core.sentences import Sentence
 from appliance.web import Request, Response, Services, error_response, in_thread, view
 
 from .dispatch import rule_of, serve_route, uncached
-from .route_modules import MODULES, load_family
+from .route_modules import FAMILIES, load_family
 from .routing import PREFIX, Route
 
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -40,7 +40,7 @@ class _Families:
     async def serve(self, request: Request, rest: str = "") -> Response:
         path = request.path.removeprefix(PREFIX)
         family = path.strip("/").partition("/")[0]
-        if family not in MODULES:
+        if family not in FAMILIES:
             return _unknown_path(request, family, rest)
         if family not in self._families:
             self._families[family] = await in_thread(self._services.threads, self._load, family)

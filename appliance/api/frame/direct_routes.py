@@ -3,7 +3,7 @@
 from appliance.web import App, PathTable, Receive, Scope, Send, Services, in_thread, respond
 
 from .dispatch import rule_of, serve_route
-from .route_modules import MODULES, load_family
+from .route_modules import FAMILIES, load_family
 from .routing import PREFIX, Route
 from .spent_keys import refuse_spent_keys
 
@@ -41,7 +41,7 @@ class DirectRoutes:
         path = scope["path"].removeprefix(PREFIX)
         family = path.strip("/").partition("/")[0]
         table = self._tables.get(family)
-        if table is None and family in MODULES:
+        if table is None and family in FAMILIES:
             table = self._tables[family] = await in_thread(self._services.threads, direct_table, family)
         match = table.find(scope["method"], path) if table is not None else None
         if match is None:

@@ -10,6 +10,8 @@ from quart import Blueprint, abort
 from appliance.solutions import schema_files
 from appliance.web import Request, Response, Services, in_thread, view
 
+from .routing import PREFIX
+
 # Swagger UI needs no more than style-src 'self'; its icons are data: images.
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
@@ -39,7 +41,15 @@ def make_docs(services: Services, page: Path) -> Blueprint:
 
     async def document(request: Request) -> Response:
         openapi_document = await in_thread(services.threads, contract)
-        return _as_json({**openapi_document, "servers": [{"url": request.origin}]})
+        paths = {path: at_base(item) if is_of_appliance(path) else item for path, item in openapi_document["paths"].items()}
+        return _as_json({**openapi_document, "paths": paths, "servers": [{"url": request.origin}]})
+
+    def is_of_appliance(path: str) -> bool:
+        return path.startswith(f"{PREFIX}/appliance/")
+
+    def at_base(item: dict[str, Any]) -> dict[str, Any]:
+        """The operations of a path, which only the base host answers."""
+        return {**item, "servers": [{"url": services.config.base_url}]}
 
     async def schema(_: Request, name: str) -> Response:
         files = await in_thread(services.threads, schemas)

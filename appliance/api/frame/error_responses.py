@@ -17,6 +17,7 @@ MEANINGS: Mapping[str, str] = {
     "answer_refused": "the language model declined to answer",
     "api_key_leaked": "the content contains a valid API key of this appliance",
     "approval_required": "a policy requires a person's approval; `approval_id` names the request, sent back in `Approval-Id`",
+    "backup_invalid": "the passphrase is too short",
     "browser_call_refused": "a web page sent the key, which belongs on servers only",
     "budget_exceeded": "the money or number of calls allowed is used up",
     "concurrency_limited": "too many calls of this kind run at once; `Retry-After` says when to try again",
@@ -87,7 +88,7 @@ def declared_codes(route: Route) -> dict[int, list[str]]:
 
 
 def _derived_codes(route: Route) -> Iterator[str]:
-    if route.name not in limited_keys.REACHABLE:
+    if route.name not in limited_keys.REACHABLE and not route.is_of_appliance:
         yield "key_limited"
     if route.scope is not None:
         yield "scope_missing"

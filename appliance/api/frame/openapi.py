@@ -8,7 +8,7 @@ from .error_responses import error_responses, error_schema, problem_schema
 from .examples import NO_EXAMPLE, RecordedExample, load_examples
 from .parameters import header_parameters, path_parameters, query_parameters, share_parameters
 from .route_groups import tags
-from .route_modules import load_routes
+from .route_modules import load_appliance_routes, load_routes
 from .routing import PREFIX, Json, Route
 from .schemas import Schemas, is_model, reference_to
 
@@ -38,8 +38,8 @@ _META = {
 _INFO = {
     "title": "Governed Operations Service",
     "version": __version__,
-    "description": "Every call needs an API key of this tenant in `X-API-Key`. Error codes are stable; an error's message "
-    "says what to do next.",
+    "description": "Every call needs an API key of this tenant in `X-API-Key`; those of the group `appliance` need one of the "
+    "appliance itself, on its base host. Error codes are stable; an error's message says what to do next.",
     "contact": {"name": "The operator of this appliance"},
     "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 }
@@ -51,7 +51,7 @@ def document(base_url: str) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     examples = load_examples()
-    for route in load_routes():
+    for route in [*load_routes(), *load_appliance_routes()]:
         example = examples.get(route.name, NO_EXAMPLE)
         operation = _operation(route, schemas, example)
         operation["responses"] |= error_responses(route, responses, example)

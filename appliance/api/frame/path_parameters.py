@@ -27,6 +27,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "run_id": "Identifies the run of the agent; `id` in the list of runs.",
     "sha256": "SHA-256 digest of the content, 64 lower-case hexadecimal digits.",
     "share_id": "Identifies the share; `shr_…`.",
+    "tenant_id": "Slug of the tenant.",
     "trigger_id": "Id of the trigger in the process's definition.",
     "upload_id": "Identifies the upload; `upl_…`.",
     "user_id": "Identifies the person; `usr_…`.",
@@ -35,6 +36,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "webhook_id": "Identifies the webhook; `id` in the list of webhooks.",
 }
 _BY_FAMILY: Mapping[tuple[str, str], str] = {
+    ("appliance", "number"): "Number of the backup.",
     ("integrations", "slug"): "Slug of the integration, as it was created.",
     ("llm-profiles", "slug"): "Slug of the LLM profile, as it was created.",
     ("processes", "name"): "Name of the sample, as it was stored.",

@@ -26,6 +26,7 @@ FAMILIES: Mapping[str, str] = {
     "invitations": "Links with which people join the tenant.",
     "quotas": "What this tenant may use, and what it has used.",
     "tenant": "The tenant itself and its settings.",
+    "appliance": "The appliance itself, on its base host and with its own keys: tenants, users, backups, health and audit trail.",
 }
 
 

@@ -42,14 +42,25 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "webhooks": ("monitor.webhooks",),
 }  # fmt: skip
 
+APPLIANCE: Mapping[str, tuple[str, ...]] = {
+    "appliance": ("appliance.backups", "appliance.health", "appliance.tenants", "appliance.users"),
+}  # fmt: skip
+"""The routes of the appliance itself, which no key of a tenant reaches."""
+FAMILIES: Mapping[str, tuple[str, ...]] = {**MODULES, **APPLIANCE}
+
 
 def load_family(family: str) -> Sequence[Route]:
     """The routes whose path begins with this part; none if there is no such family."""
-    for module in MODULES.get(family, ()):
+    for module in FAMILIES.get(family, ()):
         import_module(f"appliance.api.{module}")
     return [route for route in ROUTES if route.family == family]
 
 
 def load_routes() -> Sequence[Route]:
-    """Every declared route."""
+    """Every route of tenants."""
     return [route for family in MODULES for route in load_family(family)]
+
+
+def load_appliance_routes() -> Sequence[Route]:
+    """Every route of the appliance itself."""
+    return [route for family in APPLIANCE for route in load_family(family)]

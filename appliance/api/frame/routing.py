@@ -14,7 +14,7 @@ from appliance.blobs import ReceivedFile, StoredBlob
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
-from appliance.tenants import SCOPES, AdmissionSlot, NoSlot, RequestKey, release_nothing
+from appliance.tenants import APPLIANCE_SCOPES, SCOPES, AdmissionSlot, NoSlot, RequestKey, release_nothing
 from appliance.web import Services
 
 from .fields import Cursor, ExactCount, Limit, Sort
@@ -213,6 +213,11 @@ class Route:
         """The first part of the path."""
         return self.path.split("/")[1]
 
+    @property
+    def is_of_appliance(self) -> bool:
+        """Whether it is for keys of the appliance itself, on the base host."""
+        return self.family == "appliance"
+
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
         """Renders the answer's data; built at its first use, as are the models: most routes of a process are never called."""
@@ -272,7 +277,7 @@ def route(
     errors of the handler that do not follow from the rest of the declaration, see `error_responses`.  Long because this
     declares everything about a route in one place.
     """
-    if scope is not None and scope not in SCOPES:
+    if scope is not None and scope not in SCOPES and scope not in APPLIANCE_SCOPES:
         raise ValueError(f"{path}: unknown scope {scope}")
     if listed and query is None:
         query = ListQuery
@@ -286,7 +291,7 @@ def route(
                 method=method, path=path, handler=handler, scope=scope, summary=summary, description=description.strip(),
                 body=body, query=query, returns=returns, listed=listed, status=status, also=dict(also or {}), media=media,
                 atomic=atomic, is_async=inspect.iscoroutinefunction(handler), is_pending=pending,
-                acts=acts or Acts(), errors=tuple(errors),
+                acts=acts or (GOVERNED if path.startswith("/appliance/") else Acts()), errors=tuple(errors),
             )
         )  # fmt: skip
         return handler

@@ -11,7 +11,7 @@ from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, ListQu
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
-from appliance.monitor import Line, LineFilter, Tail, analytics, audit, failures, logs
+from appliance.monitor import ChainStatus, Line, LineFilter, Tail, analytics, audit, failures, logs
 from appliance.processes.executions import FailureRetries
 from appliance.tenants.grants import continued_access
 
@@ -264,10 +264,11 @@ def list_audit(call: Call) -> Page[AuditView]:
     query: AuditQuery = call.query
     since, until = parse_moment(query.since, "since"), parse_moment(query.until, "until")
     filters = audit.AuditFilter(query.actor, query.action, query.subject, since, until)
-    return audit.list_entries(call.scope, filters, query.page).map(_audit_view)
+    return audit.list_entries(call.scope, filters, query.page).map(audit_view)
 
 
-def _audit_view(entry: Any) -> AuditView:
+def audit_view(entry: Any) -> AuditView:
+    """The view of an entry in the trail of a tenant, or of the appliance."""
     members: Mapping[str, Any] = entry.__data__
     return AuditView(**{**members, "at": clock.rfc3339(entry.at)})
 
@@ -278,7 +279,11 @@ def verify_audit(call: Call) -> VerdictView:
 
     Recomputes its hashes, to show that no entry was changed, removed or inserted.
     """
-    verification = audit.verify(call.scope)
+    return verdict_view(audit.verify(call.scope))
+
+
+def verdict_view(verification: ChainStatus) -> VerdictView:
+    """The result of verifying a trail."""
     return VerdictView(
         intact=verification.intact, entries=verification.entries, first_seq=verification.first_seq, last_seq=verification.last_seq,
         broken_seq=verification.broken_seq, reason=verification.reason,

@@ -35,7 +35,7 @@ class QuotaView(View):
     ] = None
 
 
-def _quota_view(state: QuotaState) -> QuotaView:
+def quota_view(state: QuotaState) -> QuotaView:
     kind, percent = state.kind, state.percent
     return QuotaView(
         name=kind.name, unit=kind.unit, used=to_number(kind, state.used),
@@ -51,4 +51,4 @@ def list_quotas(call: Call) -> Page[QuotaView]:
 
     Needs no scope: any valid key of the tenant may read them. The list is complete: it has no pages.
     """
-    return Page([_quota_view(state) for state in call.services.limits.quotas.list_states(call.scope)])
+    return Page([quota_view(state) for state in call.services.limits.quotas.list_states(call.scope)])

@@ -8,6 +8,7 @@ from appliance.backups.copying import ENTITIES, FileSource
 from appliance.backups.counting import ResourceCount, count_in_manifest
 from appliance.backups.parts import BackupSource
 from appliance.backups.snapshots import count_rows, schema_number
+from appliance.core.scope import APPLIANCE
 
 from .reading import open_backup
 
@@ -57,7 +58,8 @@ def describe_backup(source: BackupSource, passphrase: str | None, room: Path | N
 def _describe_tenants(file: sqlite3.Connection) -> list[TenantOverview]:
     source, result = FileSource(file.execute), []
     tables = [table for table in source.tables() if "tenant_id" in source.columns(table)]
-    for tenant_id, name, kind in file.execute("SELECT id, name, kind FROM tenant ORDER BY id").fetchall():
+    rows = file.execute("SELECT id, name, kind FROM tenant WHERE id <> ? ORDER BY id", (APPLIANCE,)).fetchall()
+    for tenant_id, name, kind in rows:
         counts = {
             table: int(file.execute(f'SELECT count(*) FROM "{table}" WHERE tenant_id = ?', (tenant_id,)).fetchone()[0])  # noqa: S608
             for table in tables

@@ -14,6 +14,7 @@ from appliance.backups.snapshots import check_integrity, count_rows, open_snapsh
 from appliance.backups.tenant_exports import FORMAT, KIND, TENANT_DATABASE, copy_tenant
 from appliance.core import clock
 from appliance.core.errors import NotFound
+from appliance.core.scope import APPLIANCE
 from appliance.core.sentences import Sentence
 
 from .reading import OpenedBackup, contents_of, open_backup
@@ -62,7 +63,7 @@ def _write_contents(backup: OpenedBackup, parts: PartsWriter, file: sqlite3.Conn
 
 
 def _refuse_unknown(file: sqlite3.Connection, tenant_id: str) -> None:
-    ids = [str(row[0]) for row in file.execute("SELECT id FROM tenant ORDER BY id")]
+    ids = [str(row[0]) for row in file.execute("SELECT id FROM tenant WHERE id <> ? ORDER BY id", (APPLIANCE,))]
     if tenant_id not in ids:
         raise NotFound(Sentence(
             "the backup has no tenant %(tenant)s; it has %(ids)s", tenant=repr(tenant_id), ids=", ".join(ids) or "none",

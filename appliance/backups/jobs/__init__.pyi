@@ -1,3 +1,5 @@
+from .deletions import TenantDeletions as TenantDeletions
+from .deletions import find_deletion as find_deletion
 from .exports import TenantExports as TenantExports
 from .files import JobFiles as JobFiles
 from .records import EXPORT as EXPORT

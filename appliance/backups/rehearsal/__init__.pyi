@@ -1,4 +1,5 @@
 from .folders import temporary_folder as temporary_folder
+from .records import Rehearsal as Rehearsal
 from .records import has_failed as has_failed
 from .records import list_rehearsals as list_rehearsals
 from .results import RehearsalResult as RehearsalResult

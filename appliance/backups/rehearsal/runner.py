@@ -17,6 +17,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.leases import Lease, LeaseLost
 from appliance.core.leases.claims import ClaimRunner, Stopping
 from appliance.core.pools import REHEARSAL
+from appliance.tenants import record_for_appliance
 
 from . import records
 from .folders import delete_leftovers
@@ -51,15 +52,17 @@ class RehearsalRunner(ClaimRunner[Claim]):
         super().__init__(instance, is_alive)
         self._config = config
 
-    def request(self) -> None:
-        """Request a rehearsal.  Conflict while one is running."""
-        claim = db.write(self._insert)
+    def request(self, actor: str = "system") -> int:
+        """Request a rehearsal and return its number.  Conflict while one is running."""
+        number, claim = db.write(partial(self._insert, actor))
         if claim is not None:
             self.submit(claim)
+        return number
 
-    def _insert(self) -> Claim | None:
+    def _insert(self, actor: str) -> tuple[int, Claim | None]:
         number = records.insert()
-        return self.claim(Lease((number,), 0, None, 0)) if self._config.server.run_workers else None
+        record_for_appliance("backup.rehearse", str(number), actor=actor)
+        return number, self.claim(Lease((number,), 0, None, 0)) if self._config.server.run_workers else None
 
     def start_due(self) -> None:
         """Start a rehearsal if one is due.  Called periodically in processes with workers."""

@@ -1,17 +1,21 @@
 """Display names of actors: users, API keys, executions and agent runs."""
 
+from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.core.texts import gettext as _
-from appliance.tenants import accounts, people
+from appliance.tenants import accounts, appliance_scope, people
 from appliance.tenants.keys import keys
 
 from .routing import Visit
 
 
 class Names:
-    """Resolves actors such as `user:…` and `key:…` to display names; each is looked up once per page."""
+    """Resolves actors such as `user:…` and `key:…` to display names; each is looked up once per page.
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    `scope` is whose they are, by default the visitor's tenant; in that of the appliance, people need no membership.
+    """
+
+    def __init__(self, visit: Visit, scope: TenantScope | None = None) -> None:
+        self._visit, self._scope = visit, scope or visit.scope
         self._names: dict[str, str] = {f"user:{visit.person.user_id}": visit.person.login, "system": _("the appliance")}
         self._members_read = False
 
@@ -30,11 +34,15 @@ class Names:
 
     def _look_up(self, actor: str) -> str:
         kind, _colon, name = actor.partition(":")
+        if kind == "appliance":
+            return _("API key %(name)s of the appliance", name=keys.find_name(appliance_scope(), name) or name)
         if kind == "key":
-            key = keys.find_name(self._visit.scope, name)
+            key = keys.find_name(self._scope, name)
             return _("a deleted API key") if key is None else _("API key %(name)s", name=key)
         if kind == "user" and (former := accounts.find_former_name(name)):
             if former.is_deleted:
                 return _("%(login)s (deleted user)", login=former.login)
+            if self._scope.tenant_id == APPLIANCE:
+                return former.login
             return _("%(login)s (former member)", login=former.login)
         return {"user": _("a former member"), "execution": _("an execution"), "run": _("an agent's run")}.get(kind, actor)

@@ -22,12 +22,12 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.pages import Page, PageRequest, paginate
-from appliance.core.scope import TenantScope
+from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.grants import confirmations
 from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import validate_scopes
+from appliance.tenants.scopes import every_scope, validate_scopes
 
 from . import key_addresses, key_limits, lineage, resource_limits
 from .daily_quotas import DailyQuota, check_quota
@@ -89,9 +89,11 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
     ScopeMissing for scopes the issuer lacks; ValidationFailed for a higher rate, other addresses or a later expiry than
     those of the issuing key, Conflict for too many generations of keys.
     """
-    scopes = validate_scopes(spec.scopes)
+    scopes = validate_scopes(spec.scopes, known=every_scope(scope.tenant_id))
     key_limits.check_not_wider(scope, scopes)
     _check_spec(spec)
+    if scope.tenant_id == APPLIANCE:
+        _check_appliance_spec(spec)
     limits = resource_limits.normalize(spec.limits)
     text = make_key_text(spec.environment)
     now = clock.now_ms()
@@ -153,6 +155,11 @@ def _check_spec(spec: KeySpec) -> None:
                 Sentence("%(network)s is not an address or network such as 192.0.2.0/24", network=repr(network)),
                 pointer=f"/allowed_ips/{index}",
             ) from error
+
+
+def _check_appliance_spec(spec: KeySpec) -> None:
+    if spec.kind != "service" or spec.limits is not None or spec.daily_requests is not None:
+        raise ValidationFailed("a key of the appliance is a service key without limits to resources and without a daily quota")
 
 
 def check_name(name: str) -> None:
@@ -297,7 +304,7 @@ class Caller:
 
 
 def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, address: str, request_id: str) -> Caller:
-    """Authenticate a key's text.  `tenant_id` is the host's tenant, None on the base host.
+    """Authenticate a key's text.  `tenant_id` is the host's tenant, None on the base host, `APPLIANCE` for its own routes there.
 
     The scopes are those that the key and all its ancestors have now, cached for at most half a second.  Wrong and unknown keys
     and those of other tenants raise the same InvalidApiKey after the same work.
@@ -310,7 +317,7 @@ def authorize_key(
     authority: KeyAuthority | None, text: str, *, tenant_id: str | None, address: str, request_id: str
 ) -> Caller:
     """As `authenticate_key`, for a key already found by its text's digest, without database access."""
-    if authority is None or tenant_id not in (None, authority.row.tenant_id):
+    if authority is None or tenant_id not in _accepting(authority.row.tenant_id):
         raise InvalidApiKey("this API key is not valid here; check that it was copied completely and belongs to this tenant")
     row, now = authority.row, clock.now_ms()
     if now >= authority.valid_until:
@@ -330,6 +337,11 @@ def authorize_key(
         scope=scope, key_id=own.key_id, rate_requests=own.requests, rate_window_s=own.window_s, above=tuple(above),
         withheld=authority.withheld, digest=bytes(row.digest), quotas=authority.quotas, records_requests=row.records_requests,
     )
+
+
+def _accepting(tenant_id: str) -> tuple[str | None, ...]:
+    """Where a key works: its tenant, and the base host unless it is one of the appliance, which only its own routes accept."""
+    return (tenant_id,) if tenant_id == APPLIANCE else (tenant_id, None)
 
 
 def _check_active(authority: KeyAuthority, now: int) -> None:

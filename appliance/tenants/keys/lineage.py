@@ -4,6 +4,8 @@ Every key has an issuer: a person (`user:…`), another key (`key:…`) or the a
 scopes than its issuer has at this moment, up the whole chain, and it ends when a link of the chain ends: a person is removed from
 the tenant, a key is revoked or expires.  It pauses while that person's account is disabled.  A key issued by `system` has no such
 limit.
+
+A key of the appliance itself depends on the account of its issuer, who needs no membership.
 """
 
 import ipaddress
@@ -16,9 +18,9 @@ from peewee import fn
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
-from appliance.core.scope import ResourceNames, TenantScope
+from appliance.core.scope import APPLIANCE, ResourceNames, TenantScope
 from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import ALL_SCOPES, scopes_of_role
+from appliance.tenants.scopes import every_scope, scopes_of_role
 
 from . import resource_limits
 from .daily_quotas import DailyQuota
@@ -33,6 +35,10 @@ ISSUER_REMOVED = f"this API key has ended, because the person who issued it is n
 ISSUER_DISABLED = (
     "this API key does not work, because the account of the person who issued it is disabled; it works again when the account is "
     "enabled, and an owner of the tenant can adopt it in the console (API keys)"
+)
+ADMINISTRATOR_LEFT = (
+    "this key of the appliance has ended, because the account of the person who issued it is disabled or was deleted; ask an "
+    "administrator of the appliance for a new one"
 )
 PARENT_ENDED = f"this API key has ended, because the key that issued it was revoked or has expired; {_HELP}"
 
@@ -157,6 +163,8 @@ def _reason_of_end(last: ApiKey, issuers: Issuers | None) -> str:
     kind, _, name = last.issuer.partition(":")
     if kind == "key":
         return PARENT_ENDED
+    if last.tenant_id == APPLIANCE:
+        return ADMINISTRATOR_LEFT
     if last.orphaned_at is not None or kind != "user":
         return ISSUER_REMOVED
     is_disabled = name in issuers.disabled if issuers else bool(db.rows(f"{_ROLES} AND m.user_id = ?", (last.tenant_id, name)))
@@ -169,13 +177,21 @@ def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKe
     if key.orphaned_at is not None:
         return None
     if kind == "system":
-        return ALL_SCOPES
+        return every_scope(key.tenant_id)
     if kind == "key":
         parent = issuers.keys.get(name) if issuers else _find_key(key.tenant_id, name)
         return parent if parent is not None and _is_alive(parent, now) else None
     if kind != "user":
         return None
-    role = issuers.roles.get(name) if issuers else find_role(key.tenant_id, name)
+    return _scopes_of_person(key.tenant_id, name, issuers)
+
+
+def _scopes_of_person(tenant_id: str, user_id: str, issuers: Issuers | None = None) -> frozenset[str] | None:
+    """What a person may do in a tenant, or what a key of the appliance that they issued may do; None if nothing."""
+    if tenant_id == APPLIANCE:
+        is_enabled = db.rows("SELECT 1 FROM person WHERE id = ? AND disabled_at IS NULL", (user_id,))
+        return every_scope(tenant_id) if is_enabled else None
+    role = issuers.roles.get(user_id) if issuers else find_role(tenant_id, user_id)
     return None if role is None else scopes_of_role(role)
 
 
@@ -250,8 +266,7 @@ def reload_scope(scope: TenantScope) -> TenantScope:
     them."""
     kind, _, name = scope.actor.partition(":")
     if kind == "user":
-        role = find_role(scope.tenant_id, name)
-        return replace(scope, scopes=scope.scopes & scopes_of_role(role) if role is not None else frozenset())
+        return replace(scope, scopes=scope.scopes & (_scopes_of_person(scope.tenant_id, name) or frozenset()))
     if kind == "key":
         authority = load_authority(scope, name)
         is_valid = authority is not None and is_alive(authority.row)

@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Any
 import httpx
 import yaml
 
-from appliance.api import load_routes
+from appliance.api import load_appliance_routes, load_routes
 from appliance.api.frame.examples import EXAMPLES_FILE
 from appliance.api.frame.routing import Json, Route
-from appliance.tenants import SCOPES
+from appliance.tenants import APPLIANCE_SCOPES, SCOPES, appliance_scope
+from appliance.tenants.keys import KeySpec, issue_key
 from appliance.testing.running import Running, make_config, start
 from tests.api import resources
 from tests.api.example import Example
@@ -28,6 +30,8 @@ from tests.api.openapi.normalizing import KEY, Normalizer
 from tests.api.openapi.refusals import REFUSALS
 from tests.api.resources import Resources
 from tests.api.sending import CREATING_PUTS, address, send, unknown_id
+from tests.operations.examples import EXAMPLES as OPERATION_EXAMPLES
+from tests.operations.examples import PASSPHRASE
 from tests.webapps.name_server import running_name_server
 
 REQUEST_ID = "req-example"
@@ -80,7 +84,43 @@ def record(running: Running, route: Route, number: int) -> dict[str, Any]:
         f"127.0.0.1:{port}/demo": "orders.example/api", f"localhost:{port}": "gos.example", f"localhost%3A{port}": "gos.example",
         f":{port}": "", "localhost": "gos.example", name: "acme", name.title(): "Acme",
     }  # fmt: skip
-    clean = Normalizer(texts, began)
+    return _to_recorded(route, example, (answer, refused), Normalizer(texts, began))
+
+
+def record_operation(running: Running, route: Route) -> dict[str, Any]:
+    """The example of a route of the appliance itself."""
+    began, base = datetime.now(UTC), running.config.domains.base
+    spec = KeySpec("example", sorted(APPLIANCE_SCOPES), "test", rate_requests=1_000_000)
+    text = issue_key(appliance_scope(), running.services.sealer, spec)[1]
+    narrow = issue_key(appliance_scope(), running.services.sealer, replace(spec, scopes=_others(route)))[1]
+    with running.client(base, {"X-API-Key": text}) as client:
+        example = OPERATION_EXAMPLES[route.name](client)
+        if route.parameters:
+            unknown = dict.fromkeys(route.parameters, "unknown")
+            refused = send(client, route, replace(example, path=unknown), **{"X-Request-Id": REQUEST_ID})
+        else:
+            refused = send(client, route, example, **{"X-Request-Id": REQUEST_ID, "X-API-Key": narrow})
+        answer = send(client, route, example, **{"X-Request-Id": REQUEST_ID})
+        if not answer.is_success:
+            raise RuntimeError(f"{route.name}: {answer.text}")
+    port, data = str(running.config.server.port), str(running.config.data)
+    texts = {
+        f"localhost:{port}": "gos.example", f":{port}": "", "localhost": "gos.example", data: "/var/lib/gos",
+        data.removeprefix("/private"): "/var/lib/gos",
+    }  # fmt: skip
+    return _to_recorded(route, example, (answer, refused), Normalizer(texts, began))
+
+
+def _others(route: Route) -> list[str]:
+    """The scopes of the appliance without the one that the route needs."""
+    return sorted(set(APPLIANCE_SCOPES) - {str(route.scope)})
+
+
+def _to_recorded(
+    route: Route, example: Example, answers: tuple[httpx.Response, httpx.Response], clean: Normalizer
+) -> dict[str, Any]:
+    """The parts of an example as they stand in the file, of the answer and a refusal."""
+    answer, refused = answers
     recorded = {
         "path": clean(example.path), "query": clean(_query(route, example)),
         **_request(route, example), "status": answer.status_code, "answer": _answer(route, answer),
@@ -175,14 +215,15 @@ def write_examples(examples: dict[str, dict[str, Any]]) -> None:
 def main(names: list[str]) -> int:
     """Record these operations, or all, and write them beside the others; one that fails is reported and keeps its example."""
     numbers, failures = count(1), 0
-    routes = [route for route in load_routes() if route.name in names or not names]
+    routes = [route for route in [*load_routes(), *load_appliance_routes()] if route.name in names or not names]
     examples = json.loads(EXAMPLES_FILE.read_text("utf-8")) if names else {}
     with tempfile.TemporaryDirectory() as folder, running_name_server() as server:
         settings = {"demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "domains__resolvers": [server.address]}
-        running = start(make_config(Path(folder), limits__route_calls=100_000, **settings))
+        running = start(make_config(Path(folder), limits__route_calls=100_000, backup__passphrase=PASSPHRASE, **settings))
         for route in routes:
             try:
-                examples[route.name] = record(running, route, next(numbers))
+                own = route.is_of_appliance
+                examples[route.name] = record_operation(running, route) if own else record(running, route, next(numbers))
             except (RuntimeError, AssertionError, LookupError) as error:
                 failures += 1
                 print(f"{route.name}: {error!r}")

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from appliance.api import load_routes
+from appliance.api import load_appliance_routes, load_routes
 from appliance.api.frame.docs import contract
 from appliance.api.frame.error_responses import declared_codes
 from appliance.api.frame.examples import EXAMPLES_FILE, load_examples
@@ -16,7 +16,7 @@ from appliance.tenants.keys import is_key_text
 from tests.api.openapi.normalizing import KEY
 from tests.api.test_descriptions import referred
 
-EVERY = [pytest.param(route, id=f"{route.method} {route.path}") for route in load_routes()]
+EVERY = [pytest.param(route, id=f"{route.method} {route.path}") for route in [*load_routes(), *load_appliance_routes()]]
 BINARY = {"export_solution", "get_document_preview"}
 """Operations that answer with an archive or a picture, which an example cannot show."""
 RECORD = "run `.venv/bin/python -m tests.api.openapi.recording {}` and commit appliance/api/examples.json"
@@ -44,7 +44,7 @@ def problems(content: dict[str, Any]) -> list[str]:
 
 
 def test_no_example_is_of_an_operation_that_is_gone() -> None:
-    assert set(load_examples()) <= {route.name for route in load_routes()}
+    assert set(load_examples()) <= {route.name for route in [*load_routes(), *load_appliance_routes()]}
 
 
 @pytest.mark.parametrize("route", EVERY)

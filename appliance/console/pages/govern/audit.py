@@ -1,4 +1,4 @@
-"""The page of the audit trail: search, verify and export it."""
+"""The pages of the audit trails, of the tenant and of the appliance: search, verify and export them."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -6,8 +6,11 @@ from urllib.parse import urlencode
 
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Download, Page, Visit, page
+from appliance.console.pages.settings.appliance import require_administrator
 from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.monitor import AuditFilter, ChainStatus, audit
+from appliance.tenants import appliance_scope
 
 MOST_EXPORTED, MOST_SHOWN = 50_000, 5
 ARGUMENTS = ("text", "actor", "action", "subject", "since", "until")
@@ -16,19 +19,28 @@ ARGUMENTS = ("text", "actor", "action", "subject", "since", "until")
 @page("GET", "/audit", scope="logs.read")
 def list_entries(visit: Visit) -> Answer:
     """The entries of the audit trail, newest first."""
-    return _page(visit)
+    return _page(visit, visit.scope)
 
 
-def _page(visit: Visit, verification: ChainStatus | None = None) -> Page:
+@page("GET", "/appliance/audit", scope=None)
+def list_appliance_entries(visit: Visit) -> Answer:
+    """The entries of the appliance's own trail, newest first, for administrators."""
+    require_administrator(visit)
+    return _page(visit, appliance_scope())
+
+
+def _page(visit: Visit, scope: TenantScope, verification: ChainStatus | None = None) -> Page:
     args, problem = _read_args(visit), None
     try:
         filters = _filter(args)
     except ApplianceError as error:
         filters, problem = AuditFilter(), error
-    result = audit.list_entries(visit.scope, filters, visit.page())
+    result = audit.list_entries(scope, filters, visit.page())
+    is_of_appliance = scope.tenant_id == APPLIANCE
     values = {
         "rows": [(row, _short_fields(row.fields)) for row in result.items], "next_cursor": result.next_cursor,
-        "names": Names(visit), "args": args, "problem": problem,
+        "names": Names(visit, scope), "args": args, "problem": problem, "is_of_appliance": is_of_appliance,
+        "here": "/console/appliance/audit" if is_of_appliance else "/console/audit",
         "query": urlencode({name: value for name, value in args.items() if value}),
         "narrowed": any(args[name] for name in ("actor", "action", "subject")), "verdict": verification, "most": MOST_EXPORTED,
     }  # fmt: skip
@@ -69,11 +81,29 @@ def _day(args: dict[str, str], name: str) -> int | None:
 @page("POST", "/audit/verify", scope="logs.read")
 def verify_chain(visit: Visit) -> Answer:
     """Verify the hash chain of the trail and show the result."""
-    return _page(visit, audit.verify(visit.scope))
+    return _page(visit, visit.scope, audit.verify(visit.scope))
+
+
+@page("POST", "/appliance/audit/verify", scope=None)
+def verify_appliance_chain(visit: Visit) -> Answer:
+    """Verify the hash chain of the appliance's trail and show the result."""
+    require_administrator(visit)
+    return _page(visit, appliance_scope(), audit.verify(appliance_scope()))
 
 
 @page("GET", "/audit/export", scope="logs.read")
 def export_entries(visit: Visit) -> Answer:
     """The filtered entries with their hashes as NDJSON, at most `MOST_EXPORTED`."""
-    lines = audit.export_entries(visit.scope, _filter(_read_args(visit)), MOST_EXPORTED)
-    return Download(f"audit-{visit.scope.tenant_id}.ndjson", "".join(lines).encode(), "application/x-ndjson; charset=utf-8")
+    return _export(visit, visit.scope, visit.scope.tenant_id)
+
+
+@page("GET", "/appliance/audit/export", scope=None)
+def export_appliance_entries(visit: Visit) -> Answer:
+    """The same of the appliance's trail."""
+    require_administrator(visit)
+    return _export(visit, appliance_scope(), "appliance")
+
+
+def _export(visit: Visit, scope: TenantScope, name: str) -> Download:
+    lines = audit.export_entries(scope, _filter(_read_args(visit)), MOST_EXPORTED)
+    return Download(f"audit-{name}.ndjson", "".join(lines).encode(), "application/x-ndjson; charset=utf-8")

@@ -10,7 +10,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
-from appliance.monitor import audit
+from appliance.tenants import record_for_appliance
 
 from .appliance import require_administrator
 
@@ -55,10 +55,9 @@ def make_backup(visit: Visit) -> Answer:
                 raise ValidationFailed("the two passphrases differ; enter the same one twice", pointer="/again")
             if not passphrase:
                 raise ValidationFailed("enter a passphrase to encrypt the file with", pointer="/passphrase")
-        visit.services.backups.request(passphrase)
+        visit.services.backups.request(passphrase, visit.scope.actor)
     except ApplianceError as error:
         return _page(visit, error)
-    db.write(lambda: audit.record(visit.scope, "backup.make", "appliance"))
     return Redirect(HERE)
 
 
@@ -67,10 +66,9 @@ def start_rehearsal(visit: Visit) -> Answer:
     """Rehearse the restore of the newest backup in the background; the page shows its result."""
     require_administrator(visit)
     try:
-        visit.services.rehearsals.request()
+        visit.services.rehearsals.request(visit.scope.actor)
     except ApplianceError as error:
         return _page(visit, error)
-    db.write(lambda: audit.record(visit.scope, "backup.rehearse", "appliance"))
     return Redirect(HERE)
 
 
@@ -83,7 +81,7 @@ def download_backup(visit: Visit, name: str) -> Answer:
     source = open_backup(config, name) if backup is not None and backup.is_sealed else None
     if backup is None or source is None:
         raise NotFound(Sentence("there is no encrypted backup %(name)s", name=repr(name[:80])))
-    db.write(lambda: audit.record(visit.scope, "backup.download", backup.name))
+    db.write(lambda: record_for_appliance("backup.download", backup.name, actor=visit.scope.actor))
     return File(backup.name, "application/octet-stream", _pieces(source), backup.size)
 
 

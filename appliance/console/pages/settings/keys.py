@@ -156,8 +156,8 @@ def issue_key(visit: Visit) -> Answer:
 
 
 def _key_page(visit: Visit, row: ApiKey, text: str) -> Page:
-    url = visit.services.config.tenant_url(visit.scope.tenant_id)
-    return Page("key_shown.html", {"row": row, "text": text, "url": url, "old": row.rotated_from}, 201)
+    url = f"{visit.services.config.tenant_url(visit.scope.tenant_id)}/api/v1/tenant"
+    return Page("key_shown.html", {"row": row, "text": text, "url": url, "back": "/console/keys"}, 201)
 
 
 @page("GET", "/keys/<key_id>", scope="keys.read")

@@ -1,1 +1,0 @@
-"""What `gos doctor` finds, by subject."""
