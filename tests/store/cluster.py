@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import psycopg
 
+from appliance.core.scope import APPLIANCE
+
 _SIZES = "SELECT relname, pg_relation_size(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
 SAFE = ("listen_addresses=''", "max_connections=100", "shared_buffers=32MB")
 FASTER_THAN_SAFE = ("fsync=off", "full_page_writes=off", *SAFE)
@@ -139,7 +141,8 @@ class Cluster:
             self._schema = self._schema or set(sizes)
             commands = [f'DROP TABLE "{table}" CASCADE' for table in sizes.keys() - self._schema]
             written = {table for table in self._schema - {"migration"} if sizes[table]}
-            commands += [f'DELETE FROM "{table}"' for table in written]  # noqa: S608  # names of our own
+            spared = {"tenant": f" WHERE id <> '{APPLIANCE}'"}  # inserted by a migration
+            commands += [f'DELETE FROM "{table}"{spared.get(table, "")}' for table in written]  # noqa: S608  # names of our own
             commands += [
                 f"ALTER SEQUENCE {row[0]} RESTART"
                 for row in other.execute("SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL")
