@@ -18,8 +18,8 @@ from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest
 from .import_cleanup import SecretReplacement as SecretReplacement
 from .parts import BackupSource as BackupSource
-from .problems import full_disks as full_disks
 from .problems import BackupInvalid as BackupInvalid
+from .problems import full_disks as full_disks
 from .resetting import clear_tenant as clear_tenant
 from .schedule import get_status as get_status
 from .tenant_imports import ImportRequest as ImportRequest
