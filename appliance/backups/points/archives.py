@@ -66,7 +66,7 @@ class Base:
     size: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Frames `first` to `last` of an epoch; the last commit that ends in it was seen at `time`."""
 

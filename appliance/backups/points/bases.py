@@ -13,7 +13,6 @@ from appliance.backups.locked_folders import locked_folder
 from appliance.backups.parts import PIECE, new_file
 from appliance.backups.problems import ShouldStop, full_disks, refuse_stopping
 from appliance.backups.snapshots import open_snapshot, schema_number
-from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.config import Config
 
@@ -38,13 +37,13 @@ class BaseRequest:
 class BaseMaker:
     """Makes the bases of an archive, each with every content that it names."""
 
-    def __init__(self, config: Config, places: Places, archive: Archive, should_stop: ShouldStop) -> None:
-        self._config, self._archive, self._should_stop = config, archive, should_stop
-        self._contents = ContentShipper(config.data, places, archive, should_stop)
+    def __init__(self, config: Config, archive: Archive, contents: ContentShipper, should_stop: ShouldStop) -> None:
+        self._config, self._archive, self._contents, self._should_stop = config, archive, contents, should_stop
 
     def make(self, request: BaseRequest) -> int:
         """Store a base and return its size.  Closes the connection of the request."""
         config, archive = self._config, self._archive
+        stored_name = f"{archive.path}/{CHAINS}/{request.chain}/{base_name(request.time, request.epoch)}"
         drafts = config.data / DRAFTS
         drafts.mkdir(exist_ok=True, mode=0o700)
         with locked_folder(drafts / f"base-{secrets.token_hex(4)}") as folder:
@@ -54,7 +53,8 @@ class BaseMaker:
                 request.copy.backup(file, pages=_PAGES_AT_ONCE, progress=lambda *_: refuse_stopping(self._should_stop))
             with open_snapshot(folder / DATABASE, self._should_stop) as file:
                 manifest = self._manifest(request) | {"schema": schema_number(file)}
-                self._contents.ship_all(file)
+                self._contents.ship_all(file, self._should_stop)
+                self._contents.ship_list(stored_name, file)
             names = (*OPEN_FILES, *(SECRET_FILES if archive.is_encrypted else ()))
             draft = folder / base_name(request.time, request.epoch)
             with new_file(draft, config.backup.passphrase if archive.is_encrypted else None) as parts:
@@ -63,8 +63,7 @@ class BaseMaker:
                 stored += [parts.add_file(f"{FILES}{path.relative_to(config.data).as_posix()}", path) for path in paths]
                 parts.finish(manifest | {"parts": [vars(each) for each in stored]})
             with draft.open("rb") as content:
-                name = f"{archive.path}/{CHAINS}/{request.chain}/{draft.name}"
-                return archive.store.put(name, iter(partial(content.read, PIECE), b""))
+                return archive.store.put(stored_name, iter(partial(content.read, PIECE), b""))
 
     def _manifest(self, request: BaseRequest) -> dict[str, Any]:
         archive, data = self._archive, self._config.data

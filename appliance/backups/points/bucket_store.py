@@ -75,6 +75,9 @@ class BucketStore:
                 for each in objects:
                     yield StoredFile(each["path"], each["size"], int(each["last_modified"].timestamp() * 1000))
 
+    def tidy(self, prefix: str) -> None:
+        """Nothing: an object is there whole or not at all.  Unfinished uploads end by a rule of the bucket."""
+
     def delete(self, name: str) -> None:
         """Delete an object, if there is one."""
         try:

@@ -70,7 +70,10 @@ class PointRequest(RestoreRequest):
             contents = _unpack_contents(archive, file, folder, self.spare_bytes)
             _unpack_templates(archive, file, folder)
         return VerifiedBackup(
-            manifest | {"made_at": clock.rfc3339(reached), "tables": tables, "contents": contents, "moment": clock.rfc3339(moment)},
+            manifest | {
+                "made_at": clock.rfc3339(reached), "tables": tables, "contents": contents, "moment": clock.rfc3339(moment),
+                "complete_until": clock.rfc3339(min(moment, max(reached, read_through(archive, chain)))),
+            },
             folder,
         )
 

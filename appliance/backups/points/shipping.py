@@ -33,6 +33,8 @@ LOOK_SECONDS = 0.25
 FOLDER_SECONDS, BUCKET_SECONDS = 1.0, 5.0
 """Between two shipments, while something changes."""
 RETRY_SECONDS, BASE_RETRY_SECONDS = 5.0, 60.0
+FILES_SECONDS = 10.0
+"""Between two looks whether the files of the data folder have changed."""
 NOTE_SECONDS = 10.0
 BASE_MS = 24 * 3_600_000
 MOST_HELD_BYTES = 256 << 20
@@ -78,7 +80,9 @@ class PointShipper:
         self._deadline = clock.monotonic() + STOP_SECONDS
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_SECONDS * 2)
+            if self._thread.is_alive():
+                log.warning("The place of the points does not answer; what was not shipped is in the next base.")
             self._thread = None
 
     def lag(self) -> float:
@@ -99,7 +103,8 @@ class PointShipper:
                 self._stopping.wait(LOOK_SECONDS)
             self._ship_at = self._note_at = 0.0
             self._attempt(is_last=True)
-            self._end_chain()
+            if clock.monotonic() < self._deadline + STOP_SECONDS:  # else the process ends without this thread
+                self._end_chain()
         finally:
             os.close(lock)
 
@@ -127,13 +132,13 @@ class PointShipper:
         if clock.monotonic() >= self._ship_at:
             chain.ship()
             self._ship_at = clock.monotonic() + (BUCKET_SECONDS if is_bucket(self._config.backup.points_to) else FOLDER_SECONDS)
-            self._status = replace(self._status, point_at=max(self._status.point_at, chain.through), problem=bases.problem)
             chain.restart_log()
         if not is_last:
             bases.make_due(chain)
-        if bases.last_at > self._status.base_at:
-            self._save()
-        if clock.monotonic() >= self._note_at:
+        has_new_base = bases.last_at > self._status.base_at
+        through = chain.through if bases.last_at else 0  # nothing can be restored without a base
+        self._status = replace(self._status, point_at=max(self._status.point_at, through), problem=bases.problem)
+        if has_new_base or clock.monotonic() >= self._note_at:
             chain.note_through()
             self._save()
             self._note_at = clock.monotonic() + NOTE_SECONDS
@@ -145,10 +150,11 @@ class PointShipper:
             refuse_unencrypted(passphrase)
         if passphrase is not None:
             check_passphrase(passphrase)
-        archive = make_archive(open_point_store(config, place), read_installation(config), passphrase)
+        archive = make_archive(open_point_store(config, place, retries=1), read_installation(config), passphrase)
+        archive.store.tidy(archive.path)
         contents = ContentShipper(data, self._places, archive, self._is_late)
         self._chain = ChainShipper(Path(config.database_url.removeprefix("sqlite:///")), archive, contents)
-        self._bases = _Bases(config, self._places, archive, self._stopping)
+        self._bases = _Bases(config, archive, contents, self._stopping)
         self._ship_at = self._note_at = 0.0
 
     def _end_chain(self) -> None:
@@ -179,24 +185,25 @@ class PointShipper:
 class _Bases:
     """Makes the bases of a chain, in a thread of its own, so that the log is shipped meanwhile."""
 
-    def __init__(self, config: Config, places: Places, archive: Archive, stopping: threading.Event) -> None:
-        self._config, self._archive, self._stopping = config, archive, stopping
+    def __init__(self, config: Config, archive: Archive, contents: ContentShipper, stopping: threading.Event) -> None:
+        self._config, self._archive, self._contents, self._stopping = config, archive, contents, stopping
         self._is_ending = False
-        self._maker = BaseMaker(config, places, archive, lambda: stopping.is_set() or self._is_ending)
+        self._maker = BaseMaker(config, archive, contents, lambda: stopping.is_set() or self._is_ending)
         self._thread: threading.Thread | None = None
         self._files: object = None
-        self._retry_at = 0.0
+        self._look_at = 0.0
         self.last_at = 0
         self.problem = ""
 
     def make_due(self, chain: ChainShipper) -> None:
         """Begin a base if one is due: the first, one a day, and when the files of the data folder have changed."""
-        if self._thread is not None and self._thread.is_alive():
+        if clock.monotonic() < self._look_at or (self._thread is not None and self._thread.is_alive()):
             return
-        if clock.monotonic() < self._retry_at or (self.last_at and not self._is_due()):
+        self._look_at = clock.monotonic() + (FILES_SECONDS if not self.problem else BASE_RETRY_SECONDS)
+        if self.last_at and not self.problem and not self._is_due():
             return
         self._files = self._sign_files()
-        self._retry_at = clock.monotonic() + BASE_RETRY_SECONDS
+        self._contents.begin_base()
         request = chain.begin_base()
         self._thread = threading.Thread(target=self._make, args=(request,), name="points-base", daemon=True)
         self._thread.start()
@@ -220,7 +227,7 @@ class _Bases:
             size = self._maker.make(request)
             self.last_at, self.problem = request.time, ""
             log.info("A base of points is complete.", extra={"fields": {"time": clock.rfc3339(request.time), "bytes": size}})
-            purge(self._archive, clock.now_ms() - clock.parse_duration(self._config.backup.points_for))
+            purge(self._archive, self._contents, clock.now_ms() - clock.parse_duration(self._config.backup.points_for))
         except Exception as error:  # noqa: BLE001  logged, in the status, and tried again
             if not (self._stopping.is_set() or self._is_ending):
                 self.problem = describe_error(error, self._config.data)

@@ -1,12 +1,11 @@
 """Where archives of points are: files in a folder or objects in a bucket, each complete or absent."""
 
-import io
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 from appliance.backups.buckets.addresses import is_bucket
 from appliance.backups.parts import sync_folder
@@ -37,6 +36,7 @@ class PointStore(Protocol):
     def has(self, name: str) -> bool: ...
     def list(self, prefix: str = "") -> Iterator[StoredFile]: ...
     def delete(self, name: str) -> None: ...
+    def tidy(self, prefix: str) -> None: ...
 
 
 class FolderStore:
@@ -108,6 +108,11 @@ class FolderStore:
                 return
             folder.rmdir()
 
+    def tidy(self, prefix: str) -> None:
+        """Delete the drafts that killed processes have left below a folder of the store."""
+        for path in (self._folder / prefix).rglob(f"{_DRAFT}*"):
+            path.unlink(missing_ok=True)
+
 
 def open_point_store(config: Config, place: str, *, retries: int = 3) -> PointStore:
     """The store of a folder or an `s3://` address."""
@@ -122,8 +127,3 @@ def read_all(store: PointStore, name: str) -> bytes:
     """A small file; NotFound."""
     with store.open(name) as file:
         return file.read()
-
-
-def buffered(file: io.RawIOBase) -> BinaryIO:
-    """The file with a buffer."""
-    return cast(BinaryIO, io.BufferedReader(file, buffer_size=1 << 20))

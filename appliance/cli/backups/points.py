@@ -16,6 +16,7 @@ from appliance.core.config import Config
 from appliance.core.errors import InvalidRequest
 
 LATEST = "latest"
+NOTICED_MS = 30_000  # an appliance notes at least every 10 s until when everything is shipped
 
 
 def restore_point(args: argparse.Namespace, config: Config, passphrase: str | None) -> int:
@@ -33,10 +34,16 @@ def restore_point(args: argparse.Namespace, config: Config, passphrase: str | No
     reached = f"The last change before {done.manifest['moment']} is of {done.manifest['made_at']}. {describe(done)}"
     print_result(
         args, reached, data=str(done.data), rows=done.rows, contents=contents["count"], made_at=done.manifest["made_at"],
-        moment=done.manifest["moment"], migrated=list(done.migrated),
+        moment=done.manifest["moment"], complete_until=done.manifest["complete_until"], migrated=list(done.migrated),
         aside=str(done.previous_data) if done.previous_data else None, stayed=list(done.copied), missing=list(done.missing),
         damaged=contents["damaged"],
     )  # fmt: skip
+    if clock.parse_rfc3339(done.manifest["complete_until"]) < clock.parse_rfc3339(done.manifest["moment"]) - NOTICED_MS:
+        print(
+            f"gos: nothing was shipped between {done.manifest['complete_until']} and {done.manifest['moment']}: changes of that time, "
+            "if the appliance was running, are not in what was restored",
+            file=sys.stderr,
+        )
     for place in contents["damaged"]:
         print(f"gos: the content {place} is missing: it was missing or damaged when the points were shipped", file=sys.stderr)
     return 1 if contents["damaged"] else 0

@@ -3,12 +3,13 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from appliance.backups.points import chains
+from appliance.backups.points import archives, chains, segments, stores
 from appliance.backups.problems import BackupInvalid
 from appliance.core import clock
 from appliance.core.database import db
@@ -78,6 +79,53 @@ def test_the_log_does_not_grow_without_end(source: World, monkeypatch: pytest.Mo
         assert len({path.name.split("-")[1] for path in segments_of(source)}) > 2
 
 
+def test_a_large_transaction_is_there_whole_or_not_at_all(source: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its frames are in several segments."""
+    monkeypatch.setattr(chains, "SEGMENT_BYTES", 100_000)
+    rows = [Random(7).randbytes(40_000) for _ in range(50)]  # noqa: S311  repeatable
+
+    def insert() -> None:
+        for row in rows:
+            db.execute("INSERT INTO task (queue, data, priority) VALUES ('none', ?, 1)", (row,))
+
+    with source.opened():
+        source.fill()
+        with shipping(source) as shipper:
+            before, moment = digests(), wait_for_shipment(shipper)
+            db.write(insert)
+            after, later = digests(), wait_for_shipment(shipper)
+    assert len(segments_of(source)) > 10
+    expected = {moment: before, later: after}
+    for segment in segments_of(source):
+        time = int(segment.stem.rpartition("-")[2])
+        expected |= {time: after, time - 1: before} if time > moment else {}
+    for number, (each, digests_then) in enumerate(expected.items()):
+        target = make_world(tmp_path / f"restored-{number}")
+        restore_point(source, target, each)
+        with target.opened():
+            assert digests() == digests_then
+    # Killed while its frames were shipped: the part that is there does not count.
+    segments_of(source)[-1].unlink()
+    target = make_world(tmp_path / "part")
+    restore_point(source, target, None)
+    with target.opened():
+        assert digests() == before
+
+
+def forge(source: World, path: Path) -> bytes:
+    """The same segment with another mark, made by somebody who has the passphrase."""
+    place = source.config.backup.points_to
+    store = stores.open_point_store(source.config, place)
+    ((installation, name),) = archives.find_archives(store)
+    archive = archives.open_archive(store, installation, name, source.config.backup.passphrase)
+    assert archive is not None
+    stored = path.relative_to(place).as_posix()
+    (segment,) = (each for chain in archives.list_chains(archive) for each in chain.segments if each.name == stored)
+    content = segments.read_segment(archive, segment, None)
+    marks = (*content.marks, segments.Mark(content.last, content.marks[-1].time + 1))
+    return b"".join(archive.sealer.pack(stored, [replace(content, marks=marks).pack()]))
+
+
 def damaged(source: World) -> Iterator[tuple[str, Path, bytes]]:
     """Ways to damage the middle segment, and what it was before."""
     segment = segments_of(source)[-2]
@@ -86,6 +134,7 @@ def damaged(source: World) -> Iterator[tuple[str, Path, bytes]]:
     yield "changed", segment, content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     yield "shortened", segment, content[:-1]
     yield "exchanged", segment, segments_of(source)[-1].read_bytes()
+    yield "forged", segment, forge(source, segment)
 
 
 @pytest.mark.parametrize("passphrase", ["a passphrase of a test", ""], ids=["sealed", "open"])

@@ -23,10 +23,10 @@ def point_world(folder: Path, place: str, passphrase: str = PASSPHRASE, **settin
 @contextmanager
 def shipping(world: World) -> Iterator[PointShipper]:
     """Ship, inside `opened`, from when the first base is complete."""
-    shipper = PointShipper(world.config, world.places)
+    shipper, before = PointShipper(world.config, world.places), clock.now_ms()
     shipper.start()
     try:
-        wait_until(lambda: shipper.status.base_at > 0, 60)
+        wait_until(lambda: shipper.status.base_at >= before, 60)
         yield shipper
     finally:
         shipper.stop()
