@@ -47,8 +47,9 @@ class ChainShipper:
 
     @property
     def held_bytes(self) -> int:
-        """What the log has that is not shipped yet."""
-        return (self._log.frame - self._read) * (self._log.header.frame_size if self._log.header else 0)
+        """The bytes that are not shipped yet."""
+        waiting = (self._log.frame - self._read) * (self._log.header.frame_size if self._log.header else 0)
+        return waiting + sum(len(content.frames) for content in self._ready)
 
     def look(self) -> None:
         """Note the commits that are new, with the time.  LogChanged when the chain cannot go on."""
@@ -132,6 +133,6 @@ class ChainShipper:
             time = content.marks[-1].time if content.marks else self._started_at
             file = segment_name(self._number, content.epoch, (content.first, content.last), time)
             name = f"{self._archive.path}/{CHAINS}/{self.name}/{file}"
-            self._archive.store.put(name, self._archive.sealer.pack(name, [content.pack()]))
+            self._archive.store.put(name, self._archive.sealer.pack(name, content.pack()))
             self._ready.pop(0)
             self._number += 1

@@ -11,7 +11,7 @@ from appliance.backups.problems import BackupInvalid
 from appliance.core.sentences import Sentence
 
 from .archives import Archive, Segment
-from .wal import LogHeader, parse_header
+from .wal import FRAME_HEAD, LogHeader, parse_header
 
 _MOST_HEAD = 8 << 20
 START = "0" * 64
@@ -28,7 +28,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class SegmentContent:
-    """What is in a segment; `previous` is the digest of the segment before, so that none can be left out or exchanged."""
+    """What is in a segment; `previous` is the digest of the segment before, so that none is left out or of another time."""
 
     epoch: int
     first: int
@@ -41,16 +41,22 @@ class SegmentContent:
     def last(self) -> int:
         return self.first + len(self.frames) // self.header.frame_size - 1
 
-    def pack(self) -> bytes:
+    def _pack_head(self) -> bytes:
         head = {
             "epoch": self.epoch, "first": self.first, "header": base64.b64encode(self.header.raw).decode(),
             "marks": [[mark.frame, mark.time] for mark in self.marks], "previous": self.previous,
         }  # fmt: skip
-        text = json.dumps(head, separators=(",", ":")).encode()
-        return len(text).to_bytes(4, "big") + text + self.frames
+        return json.dumps(head, separators=(",", ":")).encode()
+
+    def pack(self) -> Iterator[bytes]:
+        head = self._pack_head()
+        yield len(head).to_bytes(4, "big") + head
+        yield self.frames
 
     def digest(self) -> str:
-        return hashlib.sha256(self.pack()).hexdigest()
+        """The digest of the head and of the last frame's head, in which SQLite has the checksum of all frames until there."""
+        last = len(self.frames) - self.header.frame_size
+        return hashlib.sha256(self._pack_head() + self.frames[last : last + FRAME_HEAD]).hexdigest()
 
 
 def read_segment(archive: Archive, segment: Segment, previous: str | None) -> SegmentContent:

@@ -18,6 +18,7 @@ from appliance.blobs import Places, read_installation
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.database import db
+from appliance.core.errors import ApplianceError
 
 from .archives import Archive, make_archive
 from .bases import DRAFTS, BaseMaker, BaseRequest
@@ -166,8 +167,10 @@ class PointShipper:
         self._chain = self._bases = None
 
     def _note_problem(self, error: Exception) -> None:
-        db.log_failure(log, error, "points could not be shipped; they will be tried again in %s s", RETRY_SECONDS)
         problem = describe_error(error, Path(self._config.backup.points_to))
+        if problem != self._status.problem:  # logged once, as it is tried again every few seconds
+            cause = None if isinstance(error, ApplianceError) else error
+            log.error("Points are not shipped; it is tried again every %s s: %s", RETRY_SECONDS, problem, exc_info=cause)
         since = self._status.problem_at if self._status.problem else clock.now_ms()
         self._status = replace(self._status, problem=problem, problem_at=since)
         self._save()

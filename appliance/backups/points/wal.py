@@ -13,7 +13,7 @@ from pathlib import Path
 HEADER, FRAME_HEAD = 32, 24
 _MAGIC, _BIG_ENDIAN, _VERSION = 0x377F0682, 1, 3_007_000
 _MASK = 0xFFFFFFFF
-_ALL_CHECKED = 64  # frames of which every checksum is computed; of more at once, those of the first and the last
+_ALL_CHECKED = 8  # frames of which every checksum is computed; of more at once, those of the first and the last
 _READ_FRAMES = 64
 
 

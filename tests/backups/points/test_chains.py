@@ -123,7 +123,7 @@ def forge(source: World, path: Path) -> bytes:
     (segment,) = (each for chain in archives.list_chains(archive) for each in chain.segments if each.name == stored)
     content = segments.read_segment(archive, segment, None)
     marks = (*content.marks, segments.Mark(content.last, content.marks[-1].time + 1))
-    return b"".join(archive.sealer.pack(stored, [replace(content, marks=marks).pack()]))
+    return b"".join(archive.sealer.pack(stored, replace(content, marks=marks).pack()))
 
 
 def damaged(source: World) -> Iterator[tuple[str, Path, bytes]]:

@@ -1,0 +1,193 @@
+"""Old points and their contents are deleted, what a moment needs stays, and `gos doctor` says how it stands."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from appliance.backups.points import PointShipper, findings
+from appliance.backups.points import shipping as shipping_module
+from appliance.backups.points.contents import ContentShipper
+from appliance.core import clock
+from appliance.core.config import load_config
+from appliance.core.database import db
+from appliance.core.errors import ConfigInvalid
+from appliance.documents import service as documents
+from appliance.tenants import service
+from tests.backups.conftest import World, digests, make_world
+from tests.backups.points.test_points import add_document
+from tests.backups.points.worlds import point_world, restore_point, shipping, wait_for_shipment
+from tests.processes.world import wait_until
+
+DAY = 24 * 3_600_000
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "points"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path, place: Path) -> World:
+    return point_world(tmp_path / "data", str(place), points_for="2d")
+
+
+def age_all(place: Path, ms: int) -> None:
+    """As if everything in the archive had been written earlier."""
+    for path in [each for each in place.rglob("*") if each.is_file()]:
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - ms * 1_000_000))
+
+
+def base_at(shipper: PointShipper, moment: int) -> None:
+    wait_until(lambda: shipper.status.base_at >= moment, 60)
+
+
+def test_what_no_moment_needs_is_deleted(
+    source: World, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three chains, each four days after the one before; a content is deleted in the first."""
+    start, ahead = clock.now_ms, 0
+    monkeypatch.setattr(clock, "now_ms", lambda: start() + ahead)
+    with source.opened():
+        scope = source.fill()
+        with shipping(source) as shipper:
+            document = add_document(source, scope, "old.txt", b"nobody needs it" * 50)
+            kept = add_document(source, scope, "new.txt", b"everybody needs it" * 50)
+            first = wait_for_shipment(shipper)
+            files = documents.Documents(source.incoming)
+            files.delete_document(scope, document)
+            db.write(lambda: db.execute("UPDATE blob SET touched_at = 0"))
+            assert source.blobs.collect() >= 1
+            wait_for_shipment(shipper)
+        contents = {path.name for path in place.rglob("contents/*/*")}
+        assert len(contents) == 4
+        for _ in range(2):
+            ahead += 4 * DAY
+            age_all(place, 4 * DAY)
+            with shipping(source) as shipper:
+                moment, expected = wait_for_shipment(shipper), digests()
+                wait_until(lambda: not shipper._bases._thread.is_alive(), 60)  # type: ignore[union-attr]
+    chains = {path.parent.name for path in place.rglob("*.segment")}
+    assert len(chains) == 2, "the newest before two days ago, and the present one"
+    assert len(contents - {path.name for path in place.rglob("contents/*/*")}) == 1
+    with pytest.raises(Exception, match="has points from"):
+        restore_point(source, make_world(tmp_path / "too-old"), first)
+    target = make_world(tmp_path / "restored")
+    done = restore_point(source, target, moment)
+    assert done.manifest["contents"]["damaged"] == []
+    with target.opened():
+        assert digests() == expected
+        assert documents.Documents(target.incoming).get_document(service.system_scope("initech"), kept).name == "new.txt"
+
+
+def test_a_content_that_is_shipped_again_is_not_deleted(source: World) -> None:
+    with source.opened():
+        scope = source.fill()
+        with shipping(source) as shipper:
+            contents: ContentShipper = shipper._bases._contents  # type: ignore[union-attr]
+            sha256 = source.blobs.put(scope, b"it comes back" * 90).sha256
+            wait_for_shipment(shipper)
+            assert not contents.unless_shipped(sha256, lambda: pytest.fail("it was deleted"))
+            contents.begin_base()
+            assert contents.unless_shipped(sha256, lambda: None)
+
+
+def test_the_files_of_the_data_folder_are_restored(source: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping_module, "FILES_SECONDS", 0.1)
+    with source.opened():
+        source.fill()
+        with shipping(source) as shipper:
+            before = wait_for_shipment(shipper)
+            (source.config.data / "config.yaml").write_text("console: {language: de}\n")
+            base_at(shipper, before)
+            after = wait_for_shipment(shipper)
+    for moment, is_there in ((before, False), (after, True)):
+        target = make_world(tmp_path / str(moment))
+        restore_point(source, target, moment)
+        assert (target.config.data / "config.yaml").exists() is is_there
+
+
+def test_doctor_says_what_to_do(source: World, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    off = World(replace(source.config, backup=replace(source.config.backup, points_to="")))
+    assert [level for level, _ in findings(off.config)] == ["note"]
+    monkeypatch.setattr(shipping_module, "RETRY_SECONDS", 0.1)
+    with source.opened():
+        source.fill()
+        ((level, text), *_) = findings(source.config)
+        assert (level, text) == (
+            "note", f"no point can be restored from {place} yet; the first base is made when the appliance runs"
+        )
+        with shipping(source) as shipper:
+            wait_for_shipment(shipper)
+            assert [level for level, _ in findings(source.config)] == ["ok", "note"]
+            away = tmp_path / "away"
+            place.rename(away)
+            db.write(lambda: db.execute("INSERT INTO task (queue, data, priority) VALUES ('none', x'00', 1)"))
+            wait_until(lambda: shipper.status.problem, 30)
+            ((level, text), *_) = findings(source.config)
+            assert level == "FAIL"
+            assert f"the folder {place} does not exist; create it, or mount its disk; the last point in" in text
+            away.rename(place)
+            moment, expected = wait_for_shipment(shipper), digests()
+            assert shipper.status.problem == ""
+    target = make_world(tmp_path / "restored")
+    restore_point(source, target, moment)
+    with target.opened():
+        assert digests() == expected, "what could not be shipped at first is there"
+
+
+def test_too_much_that_waits_ends_the_chain_and_frees_the_log(
+    source: World, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping_module, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(shipping_module, "MOST_HELD_BYTES", 100_000)
+    with source.opened():
+        source.fill()
+        with shipping(source) as shipper:
+            wait_for_shipment(shipper)
+            chains = {path.parent.name for path in place.rglob("*.segment")}
+            away = tmp_path / "away"
+            place.rename(away)
+            content = b"x" * 300_000
+            db.write(lambda: db.execute("INSERT INTO task (queue, data, priority) VALUES ('none', ?, 1)", (content,)))
+            wait_until(lambda: shipper._chain is None, 30)
+            away.rename(place)
+            before = clock.now_ms()
+            base_at(shipper, before)
+            moment, expected = wait_for_shipment(shipper), digests()
+        assert len({path.parent.name for path in place.rglob("*.segment")}) > len(chains)
+    target = make_world(tmp_path / "restored")
+    restore_point(source, target, moment)
+    with target.opened():
+        assert digests() == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backup.points_to": "points"}, "backup.points_to must be the absolute path of a folder"),
+        ({"backup.points_to": "s3://X"}, "backup.points_to must be written as s3://bucket/prefix"),
+        ({"backup.points_to": "/mnt/points", "backup.points_for": "5m"}, "backup.points_for must be at least one hour"),
+        ({"backup.points_to": "/mnt/points", "storage.database": "postgresql://localhost/gos"}, "archive that of PostgreSQL"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigInvalid, match=message):
+        load_config(environment={}, flags={"storage.data": str(tmp_path), **settings})
+
+
+def test_nothing_goes_to_a_bucket_without_a_passphrase(tmp_path: Path) -> None:
+    source = point_world(tmp_path / "data", "s3://nobody/points", "")
+    with source.opened():
+        source.fill()
+        shipper = PointShipper(source.config, source.places)
+        shipper.start()
+        try:
+            wait_until(lambda: shipper.status.problem, 30)
+        finally:
+            shipper.stop()
+    assert "must be encrypted" in shipper.status.problem
+    assert next(findings(source.config))[0] == "FAIL"
