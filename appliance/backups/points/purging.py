@@ -54,16 +54,16 @@ def _former_archives(store: PointStore, installation: str, name: str, before: in
 
 def _purge_contents(archive: Archive, contents: ContentShipper, bases: list[Base], oldest: int) -> int:
     """Delete contents that were shipped before the oldest base, and that no base since names."""
-    named: set[bytes] = set()
+    used: set[bytes] = set()
     for base in bases:
         name = list_name(base.name)
         with archive.store.open(name) as file:
             digests = b"".join(archive.sealer.unpack(name, file))
-        named.update(digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST))
+        used.update(digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST))
     count = 0
     for each in archive.store.list(f"{archive.path}/{CONTENTS}"):
         sha256 = each.name.rpartition("/")[2]
         # A day, because the clock of a bucket may be another.
-        if each.written_at < oldest - DAY_MS and bytes.fromhex(sha256) not in named:
+        if each.written_at < oldest - DAY_MS and bytes.fromhex(sha256) not in used:
             count += contents.unless_shipped(sha256, partial(archive.store.delete, each.name))
     return count

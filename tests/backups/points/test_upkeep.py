@@ -55,7 +55,7 @@ def test_what_no_moment_needs_is_deleted(
         scope = source.fill()
         with shipping(source) as shipper:
             document = add_document(source, scope, "old.txt", b"nobody needs it" * 50)
-            kept = add_document(source, scope, "new.txt", b"everybody needs it" * 50)
+            needed = add_document(source, scope, "new.txt", b"everybody needs it" * 50)
             first = wait_for_shipment(shipper)
             files = documents.Documents(source.incoming)
             files.delete_document(scope, document)
@@ -80,7 +80,7 @@ def test_what_no_moment_needs_is_deleted(
     assert done.manifest["contents"]["damaged"] == []
     with target.opened():
         assert digests() == expected
-        assert documents.Documents(target.incoming).get_document(service.system_scope("initech"), kept).name == "new.txt"
+        assert documents.Documents(target.incoming).get_document(service.system_scope("initech"), needed).name == "new.txt"
 
 
 def test_a_content_that_is_shipped_again_is_not_deleted(source: World) -> None:
