@@ -1,5 +1,7 @@
 """What is checked before an upgrade changes or copies anything."""
 
+import os
+import pwd
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance import migrations
+from appliance.blobs import INSTALLATION
 from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core.config import Config
 from appliance.core.crypto import has_keys, load_keys
@@ -54,12 +57,29 @@ def make_plan(config: Config) -> Plan:
     file = file_of(config)
     if not has_keys(config) or (file is not None and not file.exists()):
         raise ConfigInvalid(Sentence("%(data)s has no appliance data; name its folder with --data", data=config.data))
+    _refuse_other_user(file or config.data / INSTALLATION)
     with opened_database(config):
         migrations.refuse_unsupported()
         if not migrations.is_begun():
             raise ConfigInvalid("the database is empty, so there is nothing to upgrade; start the appliance, or type `gos init`")
         check_keys(config, load_keys(config))
         return Plan(migrations.last_applied(), migrations.last_number(), migrations.pending(), db.get_size())
+
+
+def _refuse_other_user(path: Path) -> None:
+    """Conflict for root if the data belong to another user, who could not use the files that root would make."""
+    if os.geteuid() == 0 and path.exists() and (owner := path.stat().st_uid) != 0:
+        raise Conflict(Sentence(
+            "%(path)s belongs to the user %(owner)s, so run this command as that user, as in `sudo -u gos …`: the service could "
+            "not change what root would write. Nothing was changed", path=path, owner=_name_user(owner),
+        ))
+
+
+def _name_user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # of another machine or container
+        return str(number)
 
 
 def connector_problems(config: Config) -> list[str]:
@@ -100,5 +120,12 @@ def failing_as(step: Sentence) -> Iterator[None]:
     except UpgradeFailed:
         raise
     except (ApplianceError, DatabaseError, sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.message if isinstance(error, ApplianceError) else f"{type(error).__name__}: {error}"
-        raise UpgradeFailed(Sentence("%(step)s: %(reason)s", step=step, reason=reason)) from error
+        raise UpgradeFailed(Sentence("%(step)s: %(reason)s", step=step, reason=_explain(error))) from error
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, ApplianceError):
+        return error.message
+    if isinstance(error, DatabaseError | sqlite3.Error) and ("is full" in str(error) or "disk I/O" in str(error)):
+        return Sentence("the disk is full or cannot be written (%(error)s); free space, then try again", error=error)
+    return f"{type(error).__name__}: {error}"

@@ -1,17 +1,20 @@
-"""Changes an SQLite database as a whole, in one transaction, while no other process can open it.
+"""Changes an SQLite database in one transaction, while no other process can open it.
 
-SQLite's backup API writes all pages of another file into the open one and commits once: killed at any page, the next process that
-opens the file has its former content.  The file keeps its inode, its rights and its locks, so no process that is waiting for it, of
-whichever release, goes on with a file that has been renamed away.
+A roll back writes all pages of another file into the open one by SQLite's backup API, which commits once: killed at any page, the
+next process that opens the file has its former content.  The file keeps its inode, its rights and its locks, so no process that is
+waiting for it, of whichever release, goes on with a file that has been renamed away.
 """
 
+import errno
 import hashlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 from appliance.migrations import LAST_SQL
@@ -23,17 +26,19 @@ PAGES = 4096
 _WAIT_SECONDS = 2.0
 # The lock stays after the transaction, and the write-ahead log, which others may have left, is moved into the file.
 _LOCKING = (
-    "PRAGMA locking_mode=EXCLUSIVE", "PRAGMA synchronous=FULL", "PRAGMA trusted_schema=0", "BEGIN EXCLUSIVE",
-    "SELECT count(*) FROM sqlite_master", "COMMIT", "PRAGMA wal_checkpoint(TRUNCATE)",
+    "PRAGMA locking_mode=EXCLUSIVE", "PRAGMA synchronous=FULL", "PRAGMA trusted_schema=0", "PRAGMA foreign_keys=1",
+    "BEGIN EXCLUSIVE", "SELECT count(*) FROM sqlite_master", "COMMIT", "PRAGMA wal_checkpoint(TRUNCATE)",
 )  # fmt: skip
-_PIECE = 1 << 20
+_PIECE, _MOST_AT_ONCE = 1 << 20, 1 << 30
+# Of file systems, or of two of them, between which the kernel does not copy.
+_UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class ExclusiveFile:
     """An SQLite file that no other process can read or write."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._file = connection
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path, self._file = path, connection
 
     def copy_to(self, target: Path) -> str:
         """Copy the file, durably; the copy appears complete or not at all.  Returns its sha256."""
@@ -64,9 +69,17 @@ class ExclusiveFile:
         ((number,),) = self._file.execute(LAST_SQL).fetchall()
         return int(number)
 
-    def is_intact(self) -> bool:
-        """Whether SQLite's quick check reports no damage."""
-        return bool(self._file.execute("PRAGMA quick_check").fetchone()[0] == "ok")
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """In the block, `db` is this file, inside one durable transaction, which an error undoes."""
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            with db.use_connection(self._path, self._file):
+                yield
+            self._file.execute("COMMIT")
+        finally:
+            if self._file.in_transaction:
+                self._file.execute("ROLLBACK")
 
 
 def observe_pages(_: int, remaining: int, total: int) -> None:
@@ -86,7 +99,19 @@ def exclusive_file(path: Path) -> Iterator[ExclusiveFile]:
             raise Conflict(Sentence(
                 "another process uses %(path)s: stop the appliance, and wait until other `gos` commands have ended", path=path
             )) from error
-        yield ExclusiveFile(connection)
+        yield ExclusiveFile(path, connection)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file that is thrown away again; file systems that can share blocks of the two do."""
+    with source.open("rb") as file, target.open("wb") as copy:
+        try:
+            while os.copy_file_range(file.fileno(), copy.fileno(), _MOST_AT_ONCE):
+                continue
+        except OSError as error:
+            if error.errno not in _UNABLE:
+                raise
+            shutil.copyfile(source, target)
 
 
 def hash_file(path: Path) -> str:

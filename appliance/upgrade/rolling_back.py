@@ -10,7 +10,7 @@ from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 
 from . import journal as journals
-from .checks import file_of, refuse_running
+from .checks import file_of, make_plan, refuse_running
 from .files import exclusive_file, hash_file
 from .journal import DONE, ROLLED_BACK, ROLLING_BACK, Journal, copy_of, read_journal, upgrade_lock
 from .options import Report
@@ -24,6 +24,7 @@ def roll_back(config: Config, report: Report, *, lose_changes: bool) -> Journal:
     Conflict while an appliance runs, or if this release has used the new database and `lose_changes` is not set: what was written
     since the upgrade would be lost.
     """
+    make_plan(config)  # before the lock, which makes a folder
     with upgrade_lock(config.data):
         refuse_running(config)
         journal, copy = _find_copy(config, settle(config, report))
@@ -79,6 +80,7 @@ def _no_copy() -> UpgradeFailed:
 
 def finish(config: Config, report: Report) -> bool:
     """Delete the copy of the former database; returns whether there was one."""
+    make_plan(config)
     with upgrade_lock(config.data):
         settle(config, report)
         return delete_copy(config.data)

@@ -1,7 +1,6 @@
 """The order of the steps of an upgrade, and of its rehearsal."""
 
 import dataclasses
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,18 +15,18 @@ from appliance.core.sentences import Sentence
 
 from . import journal as journals
 from .checks import Plan, connector_problems, failing_as, file_of, make_plan, opened_database, refuse_full_disk, refuse_running
-from .files import ExclusiveFile, exclusive_file
+from .files import copy_file, exclusive_file
 from .journal import DONE, FAILED, PREPARING, SWAPPING, Journal, copy_of, upgrade_lock
 from .options import UpgradeOptions, UpgradeResult
 from .problems import UpgradeFailed
-from .servers import migrate_server
 from .settling import settle
+from .swapping import migrate_compared
 from .trials import Candidate, Trial, try_out
 
 _CANDIDATE = "candidate.db"
-# Copies that are on the disk at a time: of a rehearsal the candidate, its log, and the one that is started; of an upgrade also the
-# copy of the former database.
-_COPIES_OF_REHEARSAL, _COPIES = 3, 4
+_FAILED = Sentence("the migrations of the database failed, and all of them were undone")
+# The space of how many databases is needed at a time: a copy that is tried out and its log; of an upgrade also the former database.
+_COPIES_OF_REHEARSAL, _COPIES = 2, 3
 
 
 def rehearse(config: Config, options: UpgradeOptions) -> UpgradeResult:
@@ -35,8 +34,8 @@ def rehearse(config: Config, options: UpgradeOptions) -> UpgradeResult:
     plan = _check(config, options, _COPIES_OF_REHEARSAL)
     trial, copy_ms = _try_snapshot(config, options)
     problems = _refuse_problems(options, (*connector_problems(config), *trial.problems))
-    # An upgrade copies twice more: the former database aside, and the new one into its place.
-    down_ms = 3 * copy_ms + trial.migrate_ms + trial.start_ms
+    # An upgrade copies the former database aside, and that again, and migrates the copy and then the database.
+    down_ms = 2 * copy_ms + trial.total_ms + trial.migrate_ms
     options.report("rehearsed", f"nothing was changed; the upgrade will stop the appliance for about {down_ms / 1000:.0f} s")
     return _to_result(plan, trial, problems, down_ms=down_ms)
 
@@ -120,7 +119,7 @@ class _Run:
             file = file_of(self._config)
             trial = self._upgrade_server() if file is None else self._upgrade_file(file)
         self._save(state=DONE, ended_at=clock.now_ms())
-        self._record("swap", "the new database is in its place, by one transaction")
+        self._record("swap", "the database itself was migrated and compared, in one transaction")
         return trial
 
     def _upgrade_file(self, path: Path) -> Trial:
@@ -129,26 +128,20 @@ class _Run:
             self._save(copy_sha256=file.copy_to(copy), copied_at=clock.now_ms())
             self._record("copy", f"the former database is kept as {copy}")
             candidate = room / _CANDIDATE
-            shutil.copyfile(copy, candidate)
+            copy_file(copy, candidate)
             trial = try_out(Candidate(self._config, candidate, room, is_live=False), self._options)
             _refuse_problems(self._options, trial.problems)
             self._save(state=SWAPPING)
-            self._swap(file, candidate)
+            with failing_as(_FAILED), file.transaction():
+                migrate_compared()
         return trial
-
-    def _swap(self, file: ExclusiveFile, candidate: Path) -> None:
-        """Write the candidate into the place of the database, and put the former one back if it is not whole there."""
-        file.replace_with(candidate)
-        if file.last_migration() != self._plan.to_number or not file.is_intact():
-            file.replace_with(copy_of(self._config.data))
-            raise UpgradeFailed("the new database was not intact in its place, so the former one was put back; check the disk")
 
     def _upgrade_server(self) -> Trial:
         trial, _ = _try_snapshot(self._config, self._options)
         _refuse_problems(self._options, trial.problems)
         self._save(state=SWAPPING)
-        with failing_as(Sentence("the migrations of the database failed, and the server has rolled all of them back")):
-            migrate_server(self._config)
+        with failing_as(_FAILED), opened_database(self._config):
+            migrate_compared()
         return trial
 
     @contextmanager

@@ -25,7 +25,7 @@ def upgrade_until(url: str, number: int, moment: str) -> int:
         return left < 0
 
     if url.startswith("sqlite"):
-        _watch_sqlite(is_last)
+        watch_sqlite(is_last)
     else:
         _watch_server(is_last, moment)
     db.open_database(url)
@@ -38,7 +38,8 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _watch_sqlite(is_last: Callable[[str], bool]) -> None:
+def watch_sqlite(is_last: Callable[[str], bool]) -> None:
+    """Die before the statement of any SQLite database that is the last."""
     execute = Sqlite._execute_cursor
 
     def watched(self: Sqlite, sql: str, params: Any, **options: Any) -> Any:

@@ -20,7 +20,9 @@ from appliance.core.config import Config, load_config
 from appliance.core.database import db
 from appliance.upgrade import UpgradeOptions, files
 from appliance.upgrade import journal as journals
-from appliance.upgrade.journal import Journal
+from appliance.upgrade.journal import SWAPPING, Journal
+from appliance.upgrade.swapping import migrate_compared
+from tests.upgrade.killing import watch_sqlite
 from tests.upgrade.make import FOLDER
 
 BACKUP, KEY = FOLDER / "0075.gosb", FOLDER / "0075.key"
@@ -90,11 +92,14 @@ def _dying(real: Callable[..., Any], number: int, *, after: bool) -> Callable[..
 
 
 def run_until(data: str, words: list[str], place: str, number: int) -> int:
-    """Run `gos upgrade`; die at a place: before or after a save of the journal, or while pages are written."""
+    """Run `gos upgrade`; die at a place: before or after a save of the journal, at a statement of the swap, or while pages are
+    written."""
     match place:
         case "page":
             files.PAGES = 16
             files.observe_pages = _dying(files.observe_pages, number, after=False)
+        case "statement":
+            journals.save_journal = _on_state(SWAPPING, partial(_die_at_statement, number))
         case "save":
             journals.save_journal = _dying(journals.save_journal, number, after=False)
         case "saved":
@@ -104,22 +109,38 @@ def run_until(data: str, words: list[str], place: str, number: int) -> int:
 
 def run_on_full_disk(data: str, state: str, most: int) -> int:
     """Run `gos upgrade`, which can write no file larger than `most` bytes from the time on when its journal has a state."""
+    limits = (most, resource.RLIM_INFINITY)
+    journals.save_journal = _on_state(state, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+    return cli.main(["--data", data, "upgrade"])
+
+
+def _on_state(state: str, act: Callable[[], None]) -> Any:
+    """What saves the journal, and then acts if it has a state."""
     real = journals.save_journal
 
     def save(data: Path, journal: Journal) -> None:
         real(data, journal)
         if journal.state == state:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+            act()
 
-    journals.save_journal = save
-    return cli.main(["--data", data, "upgrade"])
+    return save
+
+
+def _die_at_statement(number: int) -> None:
+    """Die at a statement of this process, counted from 0, reads not counted."""
+    left = number
+
+    def is_last(sql: str) -> bool:
+        nonlocal left
+        left -= not sql.lstrip().upper().startswith(("SELECT", "PRAGMA"))
+        return left < 0
+
+    watch_sqlite(is_last)
 
 
 def migrate_until(url: str, number: int) -> int:
     """Migrate a database on a server by one transaction; die at the statement of this number, reads not counted."""
     import psycopg
-
-    from appliance.upgrade.servers import migrate_server
 
     execute, left = psycopg.ClientCursor.execute, number
 
@@ -132,7 +153,9 @@ def migrate_until(url: str, number: int) -> int:
         return execute(self, query, params, **options)
 
     psycopg.ClientCursor.execute = watched  # type: ignore[method-assign]
-    migrate_server(load_config(environment={}, flags={"storage.database": url}))
+    db.open_database(url)
+    migrate_compared()
+    db.close_database()
     return 0
 
 

@@ -1,6 +1,7 @@
 """`gos upgrade`: tried on a copy, swapped in one transaction, and rolled back."""
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -156,6 +157,19 @@ def test_a_full_disk_is_noticed_before(old: Config, monkeypatch: pytest.MonkeyPa
     assert hash_of(old) == before
 
 
+def test_root_leaves_no_files_among_those_of_the_service(old: Config) -> None:
+    """The tests run as root, or this process could not give a file away."""
+    before = hash_of(old)
+    os.chown(old.data / "gos.db", 65_000, 65_000)
+    for command in (rehearse, upgrade):
+        with pytest.raises(Conflict, match=r"gos\.db belongs to the user 65000, so run this command as that user"):
+            command(old, Steps().options())
+    with pytest.raises(Conflict, match="belongs to the user"):
+        roll_back(old, Steps().report, lose_changes=False)
+    assert (hash_of(old), leftovers(old)) == (before, [])
+    assert not (old.data / "upgrade").exists()
+
+
 def test_a_foreign_master_key_is_refused(old: Config) -> None:
     before = hash_of(old)
     (old.data / "key").write_text("A" * 43 + "=\n")
@@ -197,6 +211,26 @@ def test_a_broken_migration_changes_nothing(old: Config, monkeypatch: pytest.Mon
     journal = read_journal(old.data)
     assert journal is not None
     assert (journal.state, journal.copy_sha256) == ("failed", "")
+
+
+def test_a_migration_that_fails_only_on_the_database_itself_is_undone(old: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All before it too, although the copy of the former database is not needed for that."""
+    former, steps = state_of(old), Steps()
+    real, calls = sequence.statements, []
+
+    def statements(number: int, *, is_sqlite: bool) -> Iterator[str]:
+        calls.append(number)
+        yield from real(number, is_sqlite=is_sqlite)
+        if calls.count(last_number() - 1) == 2:
+            yield "INSERT INTO absent VALUES (1)"
+
+    monkeypatch.setattr(upgrading, "statements", statements)
+    with pytest.raises(UpgradeFailed, match=r"the migrations of the database failed, and all of them were undone: .*absent"):
+        upgrade(old, steps.options())
+    assert steps[-1] == ("settle", "the last upgrade ended before it changed the database, which is the former one")
+    assert state_of(old) == former
+    monkeypatch.undo()
+    assert upgrade(old, steps.options()).is_changed
 
 
 def test_a_release_that_does_not_start_changes_nothing(old: Config, monkeypatch: pytest.MonkeyPatch) -> None:

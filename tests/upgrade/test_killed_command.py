@@ -1,5 +1,7 @@
 """`gos upgrade` that is killed anywhere, or has no space left, leaves the former or the new database; the next run says which."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ from appliance.migrations import last_number
 from appliance.upgrade import roll_back, upgrade
 from appliance.upgrade.journal import copy_of, read_journal
 from appliance.upgrade.settling import settle
+from tests.backups.rehearsal.test_trials import processes_of
 from tests.forking import Forked
+from tests.processes.world import wait_until
 from tests.upgrade.old_data import Steps, make_old_data, run_on_full_disk, run_until
 from tests.upgrade.test_command import hash_of, leftovers, state_of
 
@@ -42,9 +46,9 @@ def number_of(config: Config, states: dict[int, Any]) -> int:
 
 # -- the saves of the journal: preparing, copy, 4 steps, swapping, done, and the step of the swap
 
-BEFORE_SWAP = [*(("save", number) for number in range(7)), ("saved", 6), *(("page", number) for number in (0, 15, 31))]
+BEFORE_SWAP = [*(("save", number) for number in (0, 1, 4, 6)), ("saved", 6), *(("statement", number) for number in (0, 15, 60))]
 
-REPEATED = [("save", 1), ("save", 5), ("page", 15)]
+REPEATED = [("save", 1), ("save", 4), ("statement", 15)]
 """The kills after which the upgrade is repeated, which takes its time."""
 
 
@@ -62,10 +66,24 @@ def test_a_kill_before_the_end_of_the_swap_leaves_the_former_database(
     if (place, number) not in REPEATED:
         settle(config, steps.report)
         assert steps.names() == ([] if (place, number) == ("save", 0) else ["settle"])
-        assert not copy_of(config.data).exists() or place == "page" or number >= 6
+        assert not copy_of(config.data).exists() or place == "statement" or number >= 6
         return
     assert upgrade(config, steps.options()).is_changed
     assert steps[0] == ("settle", "the last upgrade ended before it changed the database, which is the former one")
+    assert number_of(config, states) == NEW
+    assert leftovers(config) == ["before.db", "journal.json", "lock"]
+
+
+def test_a_kill_while_this_release_starts_on_the_copy_leaves_no_process(tmp_path: Path, states: dict[int, Any]) -> None:
+    config = make_old_data(tmp_path / "data")
+    before, rehearsals = hash_of(config), config.data / "rehearsals"
+    process = Forked(run_until, str(config.data), [], "save", 1000, log=tmp_path / "log")
+    wait_until(lambda: bool(list(rehearsals.glob("*/serve.log")) and processes_of(rehearsals)), seconds=120)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+    wait_until(lambda: processes_of(rehearsals) == [], seconds=60)
+    assert hash_of(config) == before
+    assert upgrade(config, Steps().options()).is_changed
     assert number_of(config, states) == NEW
     assert leftovers(config) == ["before.db", "journal.json", "lock"]
 
@@ -82,7 +100,7 @@ def test_a_kill_after_the_swap_leaves_the_new_database(tmp_path: Path, states: d
 
 
 @pytest.mark.parametrize(("place", "number", "left"), [
-    ("save", 0, NEW), ("saved", 0, NEW), ("page", 0, NEW), ("page", 20, NEW), ("save", 1, OLD), ("saved", 1, OLD),
+    ("saved", 0, NEW), ("page", 20, NEW), ("save", 1, OLD), ("saved", 1, OLD),
 ])  # fmt: skip
 def test_a_killed_roll_back_leaves_either(tmp_path: Path, states: dict[int, Any], place: str, number: int, left: int) -> None:
     config, steps = make_old_data(tmp_path / "data"), Steps()

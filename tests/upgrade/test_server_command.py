@@ -13,6 +13,7 @@ from appliance.core.errors import Conflict
 from appliance.migrations import development, last_number
 from appliance.upgrade import rehearse, roll_back, upgrade
 from appliance.upgrade.problems import UpgradeFailed
+from appliance.upgrade.swapping import migrate_compared
 from tests.forking import Forked
 from tests.store.cluster import Cluster
 from tests.upgrade.old_data import Steps, make_old_data, migrate_until
@@ -52,14 +53,12 @@ def test_it_is_rehearsed_in_a_file_and_upgraded_at_once(old: Config, cluster: Cl
 ])  # fmt: skip
 def test_a_broken_migration_changes_nothing(old: Config, monkeypatch: pytest.MonkeyPatch, statement: str, why: str) -> None:
     """Also if it fails on the server only, and not in the rehearsal."""
-    from appliance.upgrade import servers
-
     former = state_of(old)
     break_migration(monkeypatch, statement)
     with pytest.raises(UpgradeFailed, match=why):
         upgrade(old, Steps().options())
-    with pytest.raises(Exception, match=why):
-        servers.migrate_server(old)
+    with opened(old.database_url), pytest.raises(Exception, match=why):
+        migrate_compared()
     assert state_of(old) == former
 
 

@@ -8,6 +8,7 @@ an exception rolls back only the function that raised it.
 import json
 import logging
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -51,6 +52,20 @@ def open_database(url: str, writers: int = 1) -> None:
         kind = repr(url.split(":", maxsplit=1)[0])
         raise ConfigInvalid(Sentence("storage.database: %(url)s is not supported; use sqlite:///PATH or postgresql://…", url=kind))
     _writers = Writers(database.obj)
+
+
+@contextmanager
+def use_connection(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
+    """In the block, the open database is an SQLite connection of the caller, and this thread is inside its transaction: `write`
+    runs functions at once, and the caller commits or rolls back all of them."""
+    database.initialize(Sqlite(str(path), is_writing=lambda: True))
+    database.obj._state.set_connection(connection)
+    state.inside = True
+    try:
+        yield
+    finally:
+        state.inside = False
+        database.obj._state.reset()
 
 
 def connect_server(url: str, writers: int = 1) -> Any:
