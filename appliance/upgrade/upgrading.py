@@ -34,8 +34,8 @@ def rehearse(config: Config, options: UpgradeOptions) -> UpgradeResult:
     plan = _check(config, options, _COPIES_OF_REHEARSAL)
     trial, copy_ms = _try_snapshot(config, options)
     problems = _refuse_problems(options, (*connector_problems(config), *trial.problems))
-    # An upgrade copies the former database aside, and that again, and migrates the copy and then the database.
-    down_ms = 2 * copy_ms + trial.total_ms + trial.migrate_ms
+    # An upgrade copies the former database aside, hashes it, copies it again, and migrates that and then the database.
+    down_ms = 3 * copy_ms + trial.total_ms + trial.migrate_ms
     options.report("rehearsed", f"nothing was changed; the upgrade will stop the appliance for about {down_ms / 1000:.0f} s")
     return _to_result(plan, trial, problems, down_ms=down_ms)
 
