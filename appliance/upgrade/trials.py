@@ -53,7 +53,7 @@ class Candidate:
 
 def try_out(candidate: Candidate, options: UpgradeOptions) -> Trial:
     """Migrate the copy, then check all of it.  UpgradeFailed says what is wrong."""
-    begun = clock.monotonic()
+    first = clock.monotonic()
     before, start = _count_file(candidate.file), clock.monotonic()
     with failing_as(Sentence("the migrations of a copy failed")):
         names = _migrate(candidate.file)
@@ -62,12 +62,12 @@ def try_out(candidate: Candidate, options: UpgradeOptions) -> Trial:
     with failing_as(Sentence("the copy is not intact after the migrations")):
         counts = _check_file(candidate.file, before)
         problems = tuple(_check_store(candidate, options))
-    options.report("compare", f"{describe_counts(counts)} are as before; {len(problems)} problems with contents and audit trails")
+    options.report("compare", f"{describe_counts(counts)}, none lost; {len(problems)} problems with contents and audit trails")
     with failing_as(Sentence("this release does not start on the copy")):
         start_ms = _start(candidate)
     options.report("start", f"this release answered on a copy after {start_ms / 1000:.1f} s, cut off from everything")
     return Trial(
-        tuple(names), sum(counts.values()), migrate_ms=migrate_ms, start_ms=start_ms, total_ms=_elapsed(begun), problems=problems
+        tuple(names), sum(counts.values()), migrate_ms=migrate_ms, start_ms=start_ms, total_ms=_elapsed(first), problems=problems
     )
 
 
