@@ -1,5 +1,6 @@
 """Opens the data folder, its key and its database, for commands and for the appliance itself."""
 
+from appliance.backups import empty_tenant, end_work
 from appliance.blobs import note_installation
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -30,6 +31,8 @@ def open_store(config: Config) -> Sealer:
         raise
     note_installation(config, sealer)
     hub.subscribe(tenants.TenantDeletionStarted, _check_deletion)
+    hub.subscribe(tenants.TenantClosed, _end_tenant)
+    hub.subscribe(tenants.TenantEmptying, _empty_tenant)
     hub.subscribe(tenants.TenantDeleted, _forget_tenant)
     hub.subscribe(people.SignInsEnded, _end_visits)
     return sealer
@@ -37,6 +40,15 @@ def open_store(config: Config) -> Sealer:
 
 def _check_deletion(event: tenants.TenantDeletionStarted) -> None:
     check_tenant_not_retained(event.scope)
+
+
+def _end_tenant(event: tenants.TenantClosed) -> None:
+    domains.forget_tenant(event.scope)
+    end_work(event.scope)
+
+
+def _empty_tenant(event: tenants.TenantEmptying) -> None:
+    empty_tenant(event.scope)
 
 
 def _forget_tenant(event: tenants.TenantDeleted) -> None:

@@ -16,6 +16,8 @@ from .backup_folder import place_of as place_of
 from .backup_jobs import list_jobs as list_jobs
 from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest
+from .emptying import empty_tenant as empty_tenant
+from .emptying import end_work as end_work
 from .import_cleanup import SecretReplacement as SecretReplacement
 from .parts import BackupSource as BackupSource
 from .problems import BackupInvalid as BackupInvalid

@@ -43,15 +43,11 @@ class SecretReplacement:
 
 _ENDED = "('succeeded', 'failed', 'cancelled', 'timed_out', 'expired', 'skipped')"
 _RELEASE = "owner = NULL, next_run_at = NULL, waiting_for = NULL, fence = fence + 1"
-# The statements that end unfinished work of one tenant, with named parameters.
-_CANCELLATIONS = (
+# The statements that end unfinished work of one tenant, with named parameters: what processes continue, and the rest.
+_RUNS = (
     (
         f"UPDATE execution SET status = 'cancelled', error = :error, finished_at = :now, wait_reason = NULL, {_RELEASE} "  # noqa: S608
-        f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
-    ),
-    (
-        "UPDATE step_run SET status = 'cancelled', finished_at = :now, next_run_at = NULL "  # noqa: S608
-        f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
+        f"WHERE tenant_id = :tenant AND finished_at IS NULL AND status NOT IN {_ENDED}"
     ),
     (
         f"UPDATE agent_run SET status = 'cancelled', error = :error, finished_at = :now, {_RELEASE} "  # noqa: S608
@@ -70,6 +66,12 @@ _CANCELLATIONS = (
         "AND status = 'pending'"
     ),
     "UPDATE firing SET status = 'failed', error = :why, next_try_at = NULL WHERE tenant_id = :tenant AND status = 'pending'",
+)
+_PARTS = (
+    (
+        "UPDATE step_run SET status = 'cancelled', finished_at = :now, next_run_at = NULL "  # noqa: S608
+        f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
+    ),
     "UPDATE alert_event SET told_at = :now WHERE tenant_id = :tenant AND told_at IS NULL",
 )
 _PAUSE = (
@@ -85,16 +87,28 @@ def clean_up(scope: TenantScope, resealing: SecretReplacement, *, active: bool) 
     Runs inside the write of an import.
     """
     resealing.apply(scope)
-    values: dict[str, str | int] = {
-        "now": clock.now_ms(), "tenant": scope.tenant_id, "why": WHY, "error": db.dump_json(_ERROR),
-        "call_error": db.dump_json(_CALL_ERROR),
-    }  # fmt: skip
-    for statement in _CANCELLATIONS:
+    stop_runs(scope)
+    values = _parameters(scope)
+    for statement in _PARTS:
         _run(statement, values)
     if active:
         return 0
     _run("UPDATE alert SET enabled = 0 WHERE tenant_id = :tenant", values)
     return _run(_PAUSE, values)
+
+
+def stop_runs(scope: TenantScope) -> None:
+    """Inside a write: cancel what a tenant has begun, so that no process continues it."""
+    values = _parameters(scope)
+    for statement in _RUNS:
+        _run(statement, values)
+
+
+def _parameters(scope: TenantScope) -> Mapping[str, str | int]:
+    return {
+        "now": clock.now_ms(), "tenant": scope.tenant_id, "why": WHY, "error": db.dump_json(_ERROR),
+        "call_error": db.dump_json(_CALL_ERROR),
+    }  # fmt: skip
 
 
 def _run(statement: str, values: Mapping[str, str | int]) -> int:

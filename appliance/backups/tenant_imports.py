@@ -17,7 +17,6 @@ from appliance.blobs import Places
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.database.loading import defer_foreign_keys, insert_rows
-from appliance.core.errors import AlreadyExists
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.datapool import tables as entity_tables
@@ -119,11 +118,7 @@ def check_new_id(tenant_id: str) -> str:
 
 
 def _refuse_existing(tenant_id: str) -> None:
-    if tenant_id in {tenant.id for tenant in service.list_tenants()}:
-        raise AlreadyExists(
-            Sentence("the tenant %(tenant_id)s already exists; choose another id for the import", tenant_id=repr(tenant_id)),
-            pointer="/name",
-        )
+    service.check_free(tenant_id, pointer="/name")
 
 
 def unpack_export(

@@ -105,7 +105,8 @@ class TenantScope:
 
 def tenant_ids() -> list[str]:
     """The id of every tenant, sorted; for work on the whole appliance in rooms below `tenants`, which owns the table."""
-    return [str(row[0]) for row in db.rows("SELECT id FROM tenant WHERE id <> ? ORDER BY id", (APPLIANCE,))]
+    sql = "SELECT id FROM tenant WHERE id <> ? AND closed_at IS NULL ORDER BY id"
+    return [str(row[0]) for row in db.rows(sql, (APPLIANCE,))]
 
 
 @cache

@@ -4,6 +4,7 @@ from . import folder_rules as folder_rules
 from . import retention as retention
 from . import service as service
 from .browsing import Order as Order
+from .candidates import NAMES as NAMES
 from .folder_rules import MOST_RULES as MOST_RULES
 from .folder_rules import FolderRule as FolderRule
 from .metadata import read_metadata as read_metadata

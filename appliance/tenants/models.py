@@ -11,6 +11,7 @@ class Tenant(PlatformModel):
     name = peewee.TextField()
     kind = peewee.TextField()  # standard | sandbox
     created_at = peewee.BigIntegerField()
+    closed_at = peewee.BigIntegerField(null=True)  # it is being deleted
 
 
 class Person(PlatformModel):

@@ -346,7 +346,7 @@ WHERE m.tenant_id = ? AND m.role = 'owner'"""
 
 _TENANTS_OF = """
 SELECT t.id, t.name, t.kind, t.created_at, m.role FROM membership AS m JOIN tenant AS t ON t.id = m.tenant_id
-WHERE m.user_id = ? ORDER BY t.name
+WHERE m.user_id = ? AND t.closed_at IS NULL ORDER BY t.name
 """
 
 

@@ -11,7 +11,7 @@ from appliance.monitor import audit
 from appliance.quotas import KINDS, expiry, find_kind, format_amount, limits, parse_amount
 
 from .models import Tenant
-from .service import clear_tenant, get_tenant, system_scope
+from .service import close_tenant, delete_closed, get_tenant, system_scope
 from .trails import record_for_appliance
 
 DAY = 86_400_000
@@ -104,13 +104,14 @@ def delete_expired(tenant_id: str, expires_at: int) -> bool:
     Conflict while documents are retained: they keep the tenant.
     """
 
-    def delete() -> bool:
-        row = Tenant.get_or_none(Tenant.id == tenant_id)
+    def close() -> bool:
+        row = Tenant.get_or_none((Tenant.id == tenant_id) & Tenant.closed_at.is_null())
         if row is None or row.kind != "sandbox" or expiry.find_expiry(tenant_id) != expires_at:
             return False
-        clear_tenant(system_scope(tenant_id))
-        Tenant.delete().where(Tenant.id == tenant_id).execute()
+        close_tenant(system_scope(tenant_id))
         record_for_appliance("tenant.delete", tenant_id, {"name": row.name, "expired_at": clock.rfc3339(expires_at)})
         return True
 
-    return db.write(delete)
+    if is_closed := db.write(close):
+        delete_closed(tenant_id)
+    return is_closed

@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import dataclass
+from functools import partial
 
 from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
@@ -41,6 +42,7 @@ __all__ = [
     "unseal_secret",
 ]  # fmt: skip
 MAX_NAME = 200
+_IS_OPEN = (Tenant.id != APPLIANCE) & Tenant.closed_at.is_null()
 
 
 def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
@@ -59,9 +61,7 @@ def create_tenant(
     _check_name(name)
 
     def insert() -> Tenant:
-        if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
-            problem = Sentence("there is already a tenant %(tenant_id)s", tenant_id=repr(tenant_id))
-            raise AlreadyExists(problem, pointer="/id", extra={"id": tenant_id})
+        check_free(tenant_id, pointer="/id")
         row: Tenant = Tenant.create(id=tenant_id, name=name.strip(), kind=kind, created_at=clock.now_ms())
         if expires_at is not None:
             expiry.set_expiry(system_scope(tenant_id), expires_at)
@@ -70,6 +70,19 @@ def create_tenant(
         return row
 
     return db.write(insert)
+
+
+def check_free(tenant_id: str, *, pointer: str) -> None:
+    """AlreadyExists if a tenant has this id, or one that had it is still being deleted."""
+    row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
+    if row is not None and row.closed_at is not None:
+        raise AlreadyExists(
+            Sentence("the tenant %(tenant_id)s is being deleted; try again when that is done", tenant_id=repr(tenant_id)),
+            pointer=pointer,
+        )
+    if row is not None:
+        problem = Sentence("there is already a tenant %(tenant_id)s; choose another id", tenant_id=repr(tenant_id))
+        raise AlreadyExists(problem, pointer=pointer, extra={"id": tenant_id})
 
 
 def _check_name(name: str) -> None:
@@ -106,19 +119,19 @@ def create_sandbox_tenant(login: str) -> Tenant:
 
 def list_tenants() -> list[Tenant]:
     """Every tenant, by id."""
-    return list(Tenant.select().where(Tenant.id != APPLIANCE).order_by(Tenant.id))
+    return list(Tenant.select().where(_IS_OPEN).order_by(Tenant.id))
 
 
 def page_tenants(page: PageRequest) -> Page[Tenant]:
     """A page of the tenants, by id unless another order is requested."""
     fields = {"id": Tenant.id, "name": Tenant.name, "created_at": Tenant.created_at}
-    return paginate(Tenant.select().where(Tenant.id != APPLIANCE), page, fields, default="id")
+    return paginate(Tenant.select().where(_IS_OPEN), page, fields, default="id")
 
 
 def get_tenant(tenant_id: str) -> Tenant:
     """One tenant; NotFound."""
-    row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
-    if row is None or row.id == APPLIANCE:
+    row: Tenant | None = Tenant.get_or_none((Tenant.id == tenant_id) & _IS_OPEN)
+    if row is None:
         raise NotFound(Sentence("there is no tenant %(tenant_id)s", tenant_id=repr(tenant_id[:80])))
     return row
 
@@ -142,7 +155,8 @@ def tenant_exists(tenant_id: str) -> bool:
     now = clock.monotonic()
     if checked_at is not None and now - checked_at < 1.0:
         return True
-    if tenant_id != APPLIANCE and db.rows("SELECT 1 FROM tenant WHERE id = ?", (tenant_id,)):  # peewee takes ten times as long
+    sql = "SELECT 1 FROM tenant WHERE id = ? AND closed_at IS NULL"  # peewee takes ten times as long
+    if tenant_id != APPLIANCE and db.rows(sql, (tenant_id,)):
         _existing[tenant_id] = now
         return True
     _existing.pop(tenant_id, None)
@@ -163,6 +177,20 @@ class TenantDeletionStarted:
 
 
 @dataclass(frozen=True)
+class TenantClosed:
+    """A tenant is closed, to be deleted: end its work and all access to it.  Published inside the write."""
+
+    scope: TenantScope
+
+
+@dataclass(frozen=True)
+class TenantEmptying:
+    """A closed tenant is about to be deleted: delete its many rows in short writes.  Published outside of a write."""
+
+    scope: TenantScope
+
+
+@dataclass(frozen=True)
 class TenantDeleted:
     """A tenant is being deleted: delete what no foreign key does, such as physical tables.  Published inside the write."""
 
@@ -170,16 +198,52 @@ class TenantDeleted:
 
 
 def delete_tenant(tenant_id: str, *, force: bool = False, actor: str = "system") -> None:
-    """Delete a tenant with all its data; retention rules can prevent that unless it is forced."""
-    _existing.pop(tenant_id, None)
+    """Delete a tenant with all its data; retention rules can prevent that unless it is forced.
 
-    def delete() -> None:
+    It is closed first: from then on nobody sees it, and whoever is interrupted leaves the rest to `delete_closed`.
+    """
+
+    def close() -> None:
         row = get_tenant(tenant_id)
-        clear_tenant(system_scope(tenant_id), force=force)
-        Tenant.delete().where(Tenant.id == tenant_id).execute()
+        close_tenant(system_scope(tenant_id), force=force)
         record_for_appliance("tenant.delete", tenant_id, {"name": row.name, "force": force}, actor=actor)
 
-    db.write(delete)
+    db.write(close)
+    delete_closed(tenant_id)
+
+
+def close_tenant(scope: TenantScope, *, force: bool = False) -> None:
+    """Inside a write: end the work of a tenant and all access to it; from then on it is not there for anybody.
+
+    NotFound; retention rules can prevent it unless it is forced.
+    """
+    get_tenant(scope.tenant_id)
+    if not force:
+        hub.publish(TenantDeletionStarted(scope))
+    hub.publish(TenantClosed(scope))
+    Tenant.update(closed_at=clock.now_ms()).where(Tenant.id == scope.tenant_id).execute()
+    db.after_commit(partial(_forget_existing, scope.tenant_id))
+
+
+def _forget_existing(tenant_id: str) -> None:
+    _existing.pop(tenant_id, None)
+
+
+def list_closed() -> list[str]:
+    """The ids of closed tenants, the first closed one first."""
+    return [str(row.id) for row in Tenant.select().where(Tenant.closed_at.is_null(False)).order_by(Tenant.closed_at, Tenant.id)]
+
+
+def delete_closed(tenant_id: str) -> None:
+    """Delete a closed tenant with all its data; nothing if another process was faster."""
+    hub.publish(TenantEmptying(system_scope(tenant_id)))
+    db.write(partial(_delete_closed, tenant_id))
+
+
+def _delete_closed(tenant_id: str) -> None:
+    if tenant_id in list_closed():
+        clear_tenant(system_scope(tenant_id), force=True)
+        Tenant.delete().where(Tenant.id == tenant_id).execute()
 
 
 def clear_tenant(scope: TenantScope, *, force: bool = False) -> None:

@@ -18,7 +18,7 @@ from appliance.core.database.caches import Cache
 from appliance.core.database.db import TenantModel
 from appliance.core.networks import network_of
 from appliance.core.pages import Page, PageRequest, paginate
-from appliance.core.scope import TenantScope, tenant_ids
+from appliance.core.scope import APPLIANCE, TenantScope, tenant_ids
 from appliance.monitor import audit, delete_in_chunks, emit
 from appliance.tenants.models import ApiKey
 
@@ -76,7 +76,7 @@ def has_noted() -> bool:
 def store() -> None:
     """Store what was noted, and warn of new addresses; if that fails, it is noted again."""
     with _storing:
-        known = frozenset(tenant_ids())
+        known = frozenset((APPLIANCE, *tenant_ids()))
         for key in list(_noted):
             use = _noted.pop(key)
             try:

@@ -63,7 +63,7 @@ class SecondFactors:
         """Whether a role of this person needs a factor, there is none, and no identity provider stands for it in this sign-in."""
         if not self.needs_factor(person.user_id):
             return False
-        return not db.rows("SELECT 1 FROM provider_sign_in WHERE root = ? AND strong <> 0", (person.root,))
+        return not db.rows("SELECT 1 FROM provider_sign_in WHERE root = ? AND strong", (person.root,))
 
     def needs_factor(self, user_id: str) -> bool:
         """Whether a role of this account needs a factor, and there is none."""

@@ -1,0 +1,123 @@
+"""A tenant that is deleted is closed at once and emptied in short writes, also after an interruption, on both databases."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.app.upkeep import delete_closed_tenants
+from appliance.backups import emptying
+from appliance.core.database import db
+from appliance.core.errors import AlreadyExists, NotFound
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope, tenant_ids
+from appliance.datapool import service as datapool
+from appliance.monitor import logs
+from appliance.tenants import people, service
+from appliance.tenants.keys import keys
+from tests.backups.conftest import World, make_world
+from tests.bench.filling import fill
+
+EXECUTIONS = 120
+
+
+@pytest.fixture
+def opened(tmp_path: Path, store_url: str) -> Iterator[World]:
+    world = make_world(tmp_path / "data", "" if store_url.startswith("sqlite") else store_url)
+    with world.opened():
+        world.fill()
+        for name in ("initech", "hooli"):
+            fill(service.system_scope(name), EXECUTIONS)
+        logs.index_older()
+        yield world
+
+
+def count_rows(tenant_id: str) -> dict[str, int]:
+    """The rows of a tenant by table, without empty ones."""
+    counts = {}
+    for table in db.database.obj.get_tables():
+        if "tenant_id" in {column.name for column in db.database.obj.get_columns(table)}:
+            counts[table] = int(db.rows(f"SELECT count(*) FROM {table} WHERE tenant_id = ?", (tenant_id,))[0][0])  # noqa: S608
+    return {table: count for table, count in counts.items() if count}
+
+
+def entity_tables() -> set[str]:
+    return {name for name in db.database.obj.get_tables() if name.startswith("dp_")}
+
+
+def check_searches() -> None:
+    """SQLite's index of the words of log lines agrees with them exactly if this does not fail."""
+    if db.is_sqlite():
+        db.write(partial(db.execute, "INSERT INTO log_line_index (log_line_index, rank) VALUES ('integrity-check', 1)"))
+
+
+def test_nothing_stays_of_a_large_tenant_and_everything_of_another(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_searches()
+    other, tables = count_rows("hooli"), entity_tables()
+    sizes: list[int] = []
+    delete_some = emptying._delete_some
+
+    def counted(*args: Any) -> tuple[int, float]:
+        deleted, took = delete_some(*args)
+        sizes.append(deleted)
+        return deleted, took
+
+    monkeypatch.setattr(emptying, "MOST", 50)
+    monkeypatch.setattr(emptying, "_delete_some", counted)
+    before = count_rows("initech")
+    assert before["step_run"] >= 3 * EXECUTIONS
+    service.delete_tenant("initech")
+    assert (count_rows("initech"), count_rows("hooli")) == ({}, other)
+    assert (max(sizes), sum(sizes) >= before["step_run"] + before["execution"]) == (50, True)
+    assert len(entity_tables()) == len(tables) - 2
+    check_searches()
+
+
+def test_an_interrupted_deletion_is_seen_by_nobody_and_is_finished_later(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, scope = count_rows("hooli"), service.system_scope("initech")
+    db.write(partial(db.execute, "UPDATE execution SET status = 'queued', finished_at = NULL WHERE tenant_id = 'initech'"))
+    calls, delete_some = iter(range(5)), emptying._delete_some
+
+    def stop(*args: Any) -> tuple[int, float]:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return delete_some(*args)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(emptying, "_delete_some", stop)
+        with pytest.raises(KeyboardInterrupt):
+            service.delete_tenant("initech")
+    assert count_rows("initech")["execution"] > 0
+    assert db.rows("SELECT count(*) FROM execution WHERE tenant_id = 'initech' AND status = 'queued'") == [(0,)]
+    assert [row.id for row in service.list_tenants()] == tenant_ids() == ["hooli"]
+    assert not service.tenant_exists("initech")
+    assert [tenant.id for tenant, _ in people.tenants_of(people.find_user("ada").id)] == ["hooli"]
+    assert keys.list_keys(scope, PageRequest(10)).items == []
+    for refused in (lambda: service.get_tenant("initech"), lambda: service.delete_tenant("initech")):
+        with pytest.raises(NotFound):
+            refused()
+    with pytest.raises(AlreadyExists, match="is being deleted; try again when that is done"):
+        service.create_tenant("initech", "Initech")
+    delete_closed_tenants()
+    assert (count_rows("initech"), count_rows("hooli"), service.list_closed()) == ({}, other, [])
+    service.create_tenant("initech", "Initech")
+    delete_closed_tenants()
+    assert [row.id for row in service.list_tenants()] == ["hooli", "initech"]
+
+
+def test_entities_that_refer_to_each_other_are_deleted_with_the_tenant(opened: World) -> None:
+    scope: TenantScope = service.system_scope("initech")
+    tables = entity_tables()
+    for name, other in (("heads", ""), ("tails", "heads")):
+        relations = [{"name": "other", "type": "relation", "collection": other}] if other else []
+        datapool.create_collection(scope, {"name": name, "fields": [{"name": "number", "type": "text"}, *relations]})
+    back = {"name": "other", "type": "relation", "collection": "tails"}
+    datapool.change_collection(scope, "heads", {"fields": [{"name": "number", "type": "text"}, back]})
+    head = datapool.create_entity(scope, "heads", {"number": "1"})
+    tail = datapool.create_entity(scope, "tails", {"number": "1", "other": head["id"]})
+    datapool.update_entity(scope, "heads", head["id"], {"other": tail["id"]})
+    service.delete_tenant("initech")
+    assert count_rows("initech") == {}
+    assert len(entity_tables()) == len(tables) - 2
