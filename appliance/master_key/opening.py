@@ -49,7 +49,7 @@ def read_sealer(config: Config) -> Sealer:
 
 def _is_empty() -> bool:
     """Whether the open database, which has a schema, has nothing for which a key was needed."""
-    return not (has_table() and list_keys()) and not tenants.list_tenants() and not tenants.has_any_account()
+    return not (has_table() and list_keys()) and not tenants.has_any_tenant() and not tenants.has_any_account()
 
 
 def check_keys(config: Config, keys: Sequence[bytes]) -> None:

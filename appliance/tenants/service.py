@@ -31,6 +31,7 @@ __all__ = [
     "delete_tenant",
     "get_tenant",
     "has_any_account",
+    "has_any_tenant",
     "list_secrets",
     "list_tenants",
     "lock_tenant",
@@ -134,6 +135,11 @@ def get_tenant(tenant_id: str) -> Tenant:
     if row is None:
         raise NotFound(Sentence("there is no tenant %(tenant_id)s", tenant_id=repr(tenant_id[:80])))
     return row
+
+
+def has_any_tenant() -> bool:
+    """Whether there is a tenant; also in a database of an earlier release, before its migrations."""
+    return bool(db.rows("SELECT 1 FROM tenant LIMIT 1"))
 
 
 def has_any_account() -> bool:

@@ -21,7 +21,7 @@ TITLES: Mapping[str, str] = {
 EXPLANATIONS: Mapping[str, str] = {
     "storage": mark("documents, WebApps, skills, and entities with their history"),
     "entities": mark("in all collections"),
-    "executions_per_day": mark("started on this day, with those that others start"),
+    "executions_per_day": mark("started on this day, with those that others start; counted while there is a limit"),
     "concurrent_executions": mark("others wait in the queue"),
     "llm_tokens_per_day": mark("of all models"), "llm_tokens_per_month": mark("of all models"),
     "llm_cost_per_day": mark("in the currency of the profiles' prices"),
