@@ -108,8 +108,7 @@ def delete_expired(tenant_id: str, expires_at: int) -> bool:
         row = Tenant.get_or_none((Tenant.id == tenant_id) & Tenant.closed_at.is_null())
         if row is None or row.kind != "sandbox" or expiry.find_expiry(tenant_id) != expires_at:
             return False
-        close_tenant(system_scope(tenant_id))
-        record_for_appliance("tenant.delete", tenant_id, {"name": row.name, "expired_at": clock.rfc3339(expires_at)})
+        close_tenant(system_scope(tenant_id), details={"expired_at": clock.rfc3339(expires_at)})
         return True
 
     if is_closed := db.write(close):

@@ -1,8 +1,10 @@
 """Manages tenants and their secrets; keys, people and idempotency have their own modules."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
@@ -139,7 +141,7 @@ def get_tenant(tenant_id: str) -> Tenant:
 
 def has_any_tenant() -> bool:
     """Whether there is a tenant; also in a database of an earlier release, before its migrations."""
-    return bool(db.rows("SELECT 1 FROM tenant LIMIT 1"))
+    return bool(db.rows("SELECT 1 FROM tenant WHERE id <> ? LIMIT 1", (APPLIANCE,)))
 
 
 def has_any_account() -> bool:
@@ -209,23 +211,19 @@ def delete_tenant(tenant_id: str, *, force: bool = False, actor: str = "system")
     It is closed first: from then on nobody sees it, and whoever is interrupted leaves the rest to `delete_closed`.
     """
 
-    def close() -> None:
-        row = get_tenant(tenant_id)
-        close_tenant(system_scope(tenant_id), force=force)
-        record_for_appliance("tenant.delete", tenant_id, {"name": row.name, "force": force}, actor=actor)
-
-    db.write(close)
+    db.write(partial(close_tenant, system_scope(tenant_id, actor), force=force))
     delete_closed(tenant_id)
 
 
-def close_tenant(scope: TenantScope, *, force: bool = False) -> None:
+def close_tenant(scope: TenantScope, *, force: bool = False, details: Mapping[str, Any] | None = None) -> None:
     """Inside a write: end the work of a tenant and all access to it; from then on it is not there for anybody.
 
-    NotFound; retention rules can prevent it unless it is forced.
+    The trail of the appliance tells of it, with `details`.  NotFound; retention rules can prevent it unless it is forced.
     """
-    get_tenant(scope.tenant_id)
+    row = get_tenant(scope.tenant_id)
     if not force:
         hub.publish(TenantDeletionStarted(scope))
+    record_for_appliance("tenant.delete", row.id, {"name": row.name, "force": force, **(details or {})}, actor=scope.actor)
     hub.publish(TenantClosed(scope))
     Tenant.update(closed_at=clock.now_ms()).where(Tenant.id == scope.tenant_id).execute()
     db.after_commit(partial(_forget_existing, scope.tenant_id))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from appliance.backups.copying import Source
+from appliance.core.scope import APPLIANCE
 from appliance.core.sentences import Sentence
 
 from .problems import UpgradeFailed
@@ -25,7 +26,9 @@ def _count(source: Source) -> Iterator[tuple[tuple[str, str], int]]:
             for tenant_id, count in source.rows(sql):
                 yield (table, str(tenant_id or "")), int(count)
         else:
-            ((count,),) = source.rows(f'SELECT count(*) FROM "{table}"')  # noqa: S608
+            # The row of the appliance itself came with a migration.
+            condition, params = ("WHERE id <> ?", (APPLIANCE,)) if table == "tenant" else ("", ())
+            ((count,),) = source.rows(f'SELECT count(*) FROM "{table}" {condition}', params)  # noqa: S608
             yield (table, ""), int(count)
 
 

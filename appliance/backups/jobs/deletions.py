@@ -64,13 +64,17 @@ def _insert(scope: TenantScope, tenant_id: str, owner: str) -> Claim | None:
 
 
 def _perform(claim: Claim, job: TenantJob, _: Progress) -> None:
-    def delete() -> None:
-        records.finish(claim, {})
-        rows = [row for row in service.list_tenants() if row.id == job.options["tenant"]]
-        if rows and rows[0].created_at == job.options["created_at"]:
-            service.delete_tenant(rows[0].id, actor=claim.scope.actor)
+    db.write(partial(_close, claim, job))
+    service.delete_closed(str(job.options["tenant"]))
+    db.write(partial(records.finish, claim, {}))
 
-    db.write(delete)
+
+def _close(claim: Claim, job: TenantJob) -> None:
+    """Inside a write: close the tenant, unless a process that was killed has done that.  LeaseLost."""
+    records.save_progress(claim, "deleting", 0, 0)
+    rows = [row for row in service.list_tenants() if row.id == job.options["tenant"]]
+    if rows and rows[0].created_at == job.options["created_at"]:
+        service.close_tenant(service.system_scope(rows[0].id, claim.scope.actor))
 
 
 def _fail(claim: Claim, job: TenantJob, error: ApplianceError) -> None:

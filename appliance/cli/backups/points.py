@@ -40,8 +40,8 @@ def restore_point(args: argparse.Namespace, config: Config, passphrase: str | No
     )  # fmt: skip
     if clock.parse_rfc3339(done.manifest["complete_until"]) < clock.parse_rfc3339(done.manifest["moment"]) - NOTICED_MS:
         print(
-            f"gos: nothing was shipped between {done.manifest['complete_until']} and {done.manifest['moment']}: changes of that time, "
-            "if the appliance was running, are not in what was restored",
+            f"gos: nothing was shipped between {done.manifest['complete_until']} and {done.manifest['moment']}: changes of that "
+            "time, if the appliance was running, are not in what was restored",
             file=sys.stderr,
         )
     for place in contents["damaged"]:
