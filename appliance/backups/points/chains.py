@@ -1,5 +1,6 @@
 """Ships one chain: reads the write-ahead log while it is held, and stores its commits as segments, in order."""
 
+import threading
 from pathlib import Path
 
 from appliance.core import clock
@@ -18,7 +19,7 @@ _SET_BACK_MS = 2_000  # a clock that is set back further begins another chain
 
 
 class ChainShipper:
-    """A chain from its creation on; only `restart` calls it from another thread, while its own waits.
+    """A chain from its creation on; one thread ships it, and others may `look`, so that times are right while it does.
 
     `through` is until when everything was shipped (epoch ms): each commit before it.
     """
@@ -35,6 +36,8 @@ class ChainShipper:
         self._previous, self._last_time = START, self._started_at
         self._restart_at = RESTART_FRAMES
         self._looked_at = self.through = 0
+        self._lock = threading.RLock()
+        self._break: LogChanged | None = None
 
     def close(self) -> None:
         self._hold.close()
@@ -43,7 +46,8 @@ class ChainShipper:
     @property
     def has_new(self) -> bool:
         """Whether there is something to ship."""
-        return bool(self._ready) or self._log.frame > self._read
+        with self._lock:
+            return bool(self._ready) or self._log.frame > self._read
 
     @property
     def held_bytes(self) -> int:
@@ -52,7 +56,17 @@ class ChainShipper:
         return waiting + sum(len(content.frames) for content in self._ready)
 
     def look(self) -> None:
-        """Note the commits that are new, with the time.  LogChanged when the chain cannot go on."""
+        """Note the commits that are new, with the time.  LogChanged, from now on, when the chain cannot go on."""
+        with self._lock:
+            if self._break is not None:
+                raise self._break
+            try:
+                self._look()
+            except LogChanged as error:
+                self._break = error
+                raise
+
+    def _look(self) -> None:
         before, end = clock.now_ms(), self._log.frame
         is_new = self._log.look()
         if self._log.epoch != self._epoch:
@@ -69,12 +83,13 @@ class ChainShipper:
 
     def ship(self) -> None:
         """Store everything that was seen, with the contents that it names; the rest is tried again by the next call."""
-        seen_at = self._looked_at
-        if self.has_new:
-            self._contents.ship_new(self._hold.reader)
+        with self._lock:
+            seen_at, end, has_new = self._looked_at, self._log.frame, self.has_new
+        if has_new:
+            self._contents.ship_new(self._hold.reader)  # also those of the commits until `end`
             self._store_ready()
-            while self._read < self._log.frame:
-                self._ready.append(self._take(self._most_frames()))
+            while self._read < end:
+                self._ready.append(self._take(min(self._most_frames(), end - self._read)))
                 self._store_ready()
             self._hold.renew()
         self.through = max(self.through, seen_at)
@@ -84,47 +99,53 @@ class ChainShipper:
         self._archive.store.put(through_name(self._archive, self.name), [str(self.through).encode()])
 
     def restart_log(self) -> None:
-        """Have the log begin again if it has become long, once everything in it was read."""
-        if self._log.frame >= self._restart_at and not self.has_new:
+        """Have the log begin again if it has become long, once everything in it was read; the next `ship` stores that."""
+        if self._log.frame >= self._restart_at:
             self._restart_at = self._log.frame + RESTART_FRAMES // 4
+            self.look()
+            while self._read < self._log.frame:  # nearly everything, while the writer goes on
+                self._ready.append(self._take(self._most_frames()))
             self._hold.restart(self._read_rest)
 
     def _read_rest(self) -> bool:
         """While the writer waits: read what was committed since the last look; whether that is everything."""
-        self.look()
-        if self._log.frame - self._read > _REST_FRAMES:
-            return False
-        if self._log.frame > self._read:
-            self._ready.append(self._take(_REST_FRAMES))
-        return True
+        with self._lock:
+            self.look()
+            if self._log.frame - self._read > _REST_FRAMES:
+                return False
+            if self._log.frame > self._read:
+                self._ready.append(self._take(_REST_FRAMES))
+            return True
 
     def begin_base(self) -> BaseRequest:
         """A copy of the database as it is now, and the time of the point that it is."""
-        self.look()
-        epoch = self._epoch
-        copy = self._hold.begin_copy()
-        try:
+        with self._lock:
             self.look()
-        except BaseException:
-            copy.close()
-            raise
-        self._last_time = max(clock.now_ms(), self._last_time)
-        return BaseRequest(self.name, self._last_time, epoch, copy)
+            epoch = self._epoch
+            copy = self._hold.begin_copy()
+            try:
+                self.look()
+            except BaseException:
+                copy.close()
+                raise
+            self._last_time = max(clock.now_ms(), self._last_time)
+            return BaseRequest(self.name, self._last_time, epoch, copy)
 
     def _most_frames(self) -> int:
         return max(1, SEGMENT_BYTES // (self._log.header.frame_size if self._log.header else 4096))
 
     def _take(self, most: int) -> SegmentContent:
         """Read the next frames, with the marks of the commits that end in them."""
-        header = self._log.header
-        if header is None:
-            raise LogChanged("the log is gone")
-        first, last = self._read + 1, min(self._log.frame, self._read + most)
-        marks = tuple(mark for mark in self._marks if mark.frame <= last)
-        content = SegmentContent(self._epoch, first, header, marks, self._previous, self._log.read(first, last))
-        self._marks = [mark for mark in self._marks if mark.frame > last]
-        self._read, self._previous = last, content.digest()
-        return content
+        with self._lock:
+            header = self._log.header
+            if header is None:
+                raise LogChanged("the log is gone")
+            first, last = self._read + 1, min(self._log.frame, self._read + most)
+            marks = tuple(mark for mark in self._marks if mark.frame <= last)
+            content = SegmentContent(self._epoch, first, header, marks, self._previous, self._log.read(first, last))
+            self._marks = [mark for mark in self._marks if mark.frame > last]
+            self._read, self._previous = last, content.digest()
+            return content
 
     def _store_ready(self) -> None:
         """Store what was read, as it was read: a segment whose fate is unknown is stored again unchanged."""

@@ -38,6 +38,8 @@ FILES_SECONDS = 10.0
 """Between two looks whether the files of the data folder have changed."""
 NOTE_SECONDS = 10.0
 BASE_MS = 24 * 3_600_000
+NICENESS = 10
+"""Of the thread that makes a base, which yields the processor to everything else."""
 MOST_HELD_BYTES = 256 << 20
 """What waits in the log while the place cannot be reached; with more, the chain is given up, and another begins later."""
 STOP_SECONDS = 10.0
@@ -56,6 +58,8 @@ class PointShipper:
         self._thread: threading.Thread | None = None
         self._chain: ChainShipper | None = None
         self._bases: _Bases | None = None
+        self._looker: _Looker | None = None
+        self._started_at, self._chain_began_at = clock.now_ms(), 0.0
         self._status = PointStatus(place=config.backup.points_to)
         self._ship_at = self._note_at = self._retry_at = 0.0
 
@@ -88,7 +92,8 @@ class PointShipper:
 
     def lag(self) -> float:
         """For how many seconds changes may not be shipped; 0 when it is off."""
-        return max(0.0, (clock.now_ms() - self._status.point_at) / 1000) if self._thread is not None else 0.0
+        since = max(self._status.point_at, self._started_at)
+        return max(0.0, (clock.now_ms() - since) / 1000) if self._thread is not None else 0.0
 
     def _is_late(self) -> bool:
         """Whether the appliance has stopped, and waits no longer."""
@@ -113,11 +118,11 @@ class PointShipper:
         try:
             if clock.monotonic() >= self._retry_at or is_last:
                 self._step(is_last=is_last)
-            elif self._chain is not None:
-                self._chain.look()  # so that the times are right once it can be shipped
         except LogChanged as error:
             log.warning("A new chain of points begins: %s.", error)
             self._end_chain()
+            if clock.monotonic() < self._chain_began_at + BASE_RETRY_SECONDS:
+                self._retry_at = clock.monotonic() + RETRY_SECONDS
         except Exception as error:  # noqa: BLE001  logged, in the status, and tried again
             self._note_problem(error)
 
@@ -155,6 +160,8 @@ class PointShipper:
         archive.store.tidy(archive.path)
         contents = ContentShipper(data, self._places, archive, self._is_late)
         self._chain = ChainShipper(Path(config.database_url.removeprefix("sqlite:///")), archive, contents)
+        self._chain_began_at = clock.monotonic()
+        self._looker = _Looker(self._chain)
         self._bases = _Bases(config, archive, contents, self._stopping)
         self._ship_at = self._note_at = 0.0
 
@@ -162,9 +169,11 @@ class PointShipper:
         if self._bases is not None:
             self._bases.stop()
             self._save()
+        if self._looker is not None:
+            self._looker.stop()
         if self._chain is not None:
             self._chain.close()
-        self._chain = self._bases = None
+        self._chain = self._bases = self._looker = None
 
     def _note_problem(self, error: Exception) -> None:
         problem = describe_error(error, Path(self._config.backup.points_to))
@@ -183,6 +192,29 @@ class PointShipper:
         base_at = self._bases.last_at if self._bases is not None else 0
         self._status = replace(self._status, place=self._config.backup.points_to, base_at=base_at or self._status.base_at)
         save_status(self._config.data, self._status)
+
+
+class _Looker:
+    """Looks at a chain several times a second, also while it is shipped, so that the time of each commit is known."""
+
+    def __init__(self, chain: ChainShipper) -> None:
+        self._chain, self._stopping = chain, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="points-look", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            try:
+                self._chain.look()
+            except LogChanged:  # the thread that ships gets the same from its next look
+                return
+            except OSError:
+                log.exception("The write-ahead log cannot be read.")
+                return
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
 
 
 class _Bases:
@@ -226,6 +258,7 @@ class _Bases:
         return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files_of(data, names)]
 
     def _make(self, request: BaseRequest) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)  # Linux has a priority per thread
         try:
             size = self._maker.make(request)
             self.last_at, self.problem = request.time, ""

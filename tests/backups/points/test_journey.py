@@ -17,6 +17,7 @@ from appliance.core import clock
 from appliance.core.config.sections import Blobs as BucketSettings
 from appliance.testing import running
 from tests.backups.conftest import PASSPHRASE
+from tests.backups.points.worlds import point_world, shipping, wait_for_shipment
 from tests.processes.world import wait_until
 
 Gos = Callable[..., tuple[int, str, str]]
@@ -64,6 +65,30 @@ def document_digest(api: httpx.Client, document: str) -> str:
 def wait_shipped(live: running.Running) -> None:
     before = clock.now_ms()
     wait_until(lambda: live.appliance.points.status.base_at and live.appliance.points.status.point_at > before, 60)
+
+
+def test_a_time_in_which_nothing_was_shipped_is_named(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chains with an hour between them."""
+    (tmp_path / "points").mkdir()
+    source = point_world(tmp_path / "data", str(tmp_path / "points"))
+    monkeypatch.setenv("GOS_BACKUP_PASSPHRASE", PASSPHRASE)
+    start, ahead = clock.now_ms, 0
+    monkeypatch.setattr(clock, "now_ms", lambda: start() + ahead)
+    with source.opened():
+        source.fill()
+        with shipping(source) as shipper:
+            end = wait_for_shipment(shipper)
+        ahead += 3_600_000
+        with shipping(source) as shipper:
+            wait_for_shipment(shipper)
+    at, place = clock.rfc3339(end + 1_800_000), str(tmp_path / "points")
+    code, _, errors = gos("--data", str(tmp_path / "gap"), "restore", place, "--at", at)
+    assert code == 0
+    assert f"and {at}: changes of that time, if the appliance was running, are not in what was restored" in errors
+    assert gos("--data", str(tmp_path / "end"), "restore", place, "--at", clock.rfc3339(end))[2] == ""
+    other = ("--data", str(tmp_path / "other"), "restore", place)
+    assert "leave out --tenant" in gos(*other, "--at", at, "--tenant", "demo", "--to", "y")[2]
+    assert "is not an RFC 3339 time" in gos(*other, "--at", "yesterday")[2]
 
 
 def test_what_was_deleted_is_restored_to_the_second_before(gos: Gos, settings: dict[str, Any], tmp_path: Path) -> None:
