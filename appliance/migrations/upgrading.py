@@ -75,8 +75,8 @@ def refuse_other() -> None:
     if lacking := pending():
         number = "1 migration" if lacking == 1 else f"{lacking} migrations"
         raise ConfigInvalid(
-            f"the database lacks {number} of this release, and this command only reads: make a backup, then type `gos migrate`, "
-            "or start this release; there is no way back"
+            f"the database lacks {number} of this release, and this command only reads: stop the appliance and type `gos upgrade`, "
+            "which can be rolled back; a start of this release and `gos migrate` upgrade it without a way back"
         )
 
 

@@ -41,7 +41,7 @@ def test_an_older_schema_is_reported_and_unchanged(config: Config) -> None:
     db.close_database()
     for _ in range(2):
         level, text = schema_finding(config)
-        assert (level, "1 migration is pending: the next start of this release upgrades it" in text) == ("note", True)
+        assert (level, "1 migration is pending: stop the appliance and run `gos upgrade`" in text) == ("note", True)
     assert any("until the database has this release's schema" in text for _, text in checks(config))
     db.open_database(config.database_url)
     assert db.rows("SELECT max(number) FROM migration") == [(before,)]

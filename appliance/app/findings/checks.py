@@ -132,7 +132,8 @@ def _schema() -> Iterator[Finding]:
     elif pending:
         count = "1 migration is pending" if pending == 1 else f"{pending} migrations are pending"
         yield "note", (
-            f"the database works, {count}: the next start of this release upgrades it, which cannot be undone; make a backup first"
+            f"the database works, {count}: stop the appliance and run `gos upgrade`, which can be rolled back; the next start of "
+            "this release upgrades it without a way back"
         )
     else:
         yield "ok", f"the database works, 0 migrations are pending, {len(service.list_tenants())} tenants"
