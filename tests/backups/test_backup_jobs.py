@@ -154,7 +154,7 @@ def test_a_backup_that_was_aborted_by_a_stop_is_made_by_whoever_runs_next(
     assert db.rows("SELECT state, owner FROM backup_job") == [("running", None)]
     result = appliance.open("next").run_due()
     assert result is not None
-    assert verify_backup(Path(result.path), PASSPHRASE)["tables"]["tenant"] == 2
+    assert verify_backup(Path(result.path), PASSPHRASE)["tables"]["tenant"] == 3
 
 
 def test_a_scheduled_backup_of_another_machine_counts_and_is_shown(

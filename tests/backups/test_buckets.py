@@ -247,7 +247,7 @@ def test_a_backup_by_hand_is_stored_under_its_name_once(site: Site) -> None:
         make_in_bucket(site.world.config, site.world.places, address, PASSPHRASE)
         with pytest.raises(AlreadyExists):
             make_in_bucket(site.world.config, site.world.places, address, PASSPHRASE)
-    assert verify_backup(find_object(site.world.config, address), PASSPHRASE)["tables"]["tenant"] == 2
+    assert verify_backup(find_object(site.world.config, address), PASSPHRASE)["tables"]["tenant"] == 3
     assert list_backups(site.world.config) == [], "it is not one of the schedule"
     with pytest.raises(NotFound, match="there is no backup"):
         find_object(site.world.config, address + "x")

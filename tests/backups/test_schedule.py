@@ -41,7 +41,7 @@ def test_a_backup_is_made_when_due_and_old_ones_are_deleted(scheduled: World, mo
         first = own.run_due()
         assert first is not None
         assert (first.problem, first.encrypted) == (None, True)
-        assert verify_backup(Path(first.path), PASSPHRASE)["tables"]["tenant"] == 0
+        assert verify_backup(Path(first.path), PASSPHRASE)["tables"]["tenant"] == 1
         assert own.run_due() is None
         for hours in (1, 2, 3):
             _leave_partial_files(folder, next(iter(folder.glob("*.gosb"))))

@@ -91,7 +91,7 @@ def test_the_newest_backup_is_rehearsed_when_due(appliance: Appliance) -> None:
     (only,) = list_rehearsals()
     assert only.problem is None
     assert only.result is not None
-    assert (only.result.contents, only.result.sampled, only.result.trails) == (2, 2, 2)
+    assert (only.result.contents, only.result.sampled, only.result.trails) == (2, 2, 3)
     assert Path(only.source).parent == Path(appliance.world.config.backup.to)
     assert "answered after" in dict(findings(appliance.world.config, list_rehearsals()))["ok"]
     assert not has_failed()

@@ -18,7 +18,7 @@ STEP_UP = {
     "/console/kill-switches/off", "/console/kill-switches/on", "/console/keys/new", "/console/keys/<key_id>/rotate",
     "/console/keys/<key_id>", "/console/keys/<key_id>/adopt", "/console/people", "/console/people/<user_id>/remove",
     "/console/account/factors/<factor_id>/remove", "/console/account/recovery-codes",
-    "/console/account/data", "/console/appliance/people/data", "/console/appliance/people/erase",
+    "/console/account/data", "/console/appliance/keys", "/console/appliance/people/data", "/console/appliance/people/erase",
     "/console/settings/visitors/data", "/console/settings/visitors/erase",
 }  # fmt: skip
 REASON = 'Out of <order> & "late"'

@@ -1,0 +1,70 @@
+"""Administrators issue and revoke keys of the appliance in the console, and read its audit trail there; nobody else does."""
+
+import re
+from html import unescape
+
+import httpx
+import pytest
+
+from appliance.core.pages import PageRequest
+from appliance.monitor import AuditFilter, audit
+from appliance.tenants import appliance_scope, people
+from appliance.tenants.keys import keys
+from appliance.testing.running import Running
+from tests.console.browser import Browser
+from tests.operations.conftest import ADMINISTRATOR, PASSWORD
+
+KEYS, TRAIL = "/console/appliance/keys", "/console/appliance/audit"
+KEY = re.compile(r'data-testid="new-key" id="key">(gos_live_\w+)<')
+
+
+@pytest.fixture
+def browser(live: Running) -> Browser:
+    browser = Browser(live)
+    browser.sign_in(ADMINISTRATOR, PASSWORD, "acme")
+    return browser
+
+
+def test_a_key_is_issued_shown_once_used_and_revoked(live: Running, browser: Browser) -> None:
+    page = browser.get(browser.at("acme", KEYS))
+    assert "appliance.tenants" in page.text
+    refused = browser.post(browser.at("acme", KEYS), {"name": "by hand", "days": "30"})
+    assert (refused.status_code, "elect at least one scope" in refused.text) == (422, True)
+    form: dict[str, str | list[str]] = {"name": "by hand", "days": "30", "scopes": ["appliance.read"], "addresses": ""}
+    issued = browser.post(browser.at("acme", KEYS), form)
+    assert issued.status_code == 201
+    match = KEY.search(issued.text)
+    assert match is not None
+    user_id = people.find_user(ADMINISTRATOR).id
+    (entry, *_) = audit.list_entries(appliance_scope(), AuditFilter(action="key.issue"), PageRequest()).items
+    assert entry.actor == f"user:{user_id}"
+    with live.client(live.config.domains.base, {"X-API-Key": match[1]}) as client:
+        assert client.get("/api/v1/appliance/tenants").status_code == 200
+        listed = browser.get(browser.at("acme", KEYS)).text
+        assert match[1] not in listed
+        assert f"by {ADMINISTRATOR}" in unescape(listed)
+        browser.post(browser.at("acme", f"{KEYS}/{entry.subject}/revoke"), {})
+        assert client.get("/api/v1/appliance/tenants").status_code == 401
+
+
+def test_the_trail_is_shown_verified_and_exported(live: Running, browser: Browser) -> None:
+    page = browser.get(browser.at("acme", f"{TRAIL}?text=tenant.create"))
+    assert "tenant.create" in page.text
+    assert 'href="/console/appliance/audit?action=tenant.create"' in page.text
+    verified = browser.post(browser.at("acme", f"{TRAIL}/verify"), {})
+    assert "The chain is intact." in verified.text
+    exported: httpx.Response = browser.get(browser.at("acme", f"{TRAIL}/export"))
+    assert audit.verify_exported(exported.text.splitlines()).intact
+    assert '"tenant_id": "@appliance"' in exported.text
+
+
+def test_nobody_else_sees_them(live: Running) -> None:
+    live.user("owner@acme.test", PASSWORD, "acme")
+    browser = Browser(live)
+    browser.sign_in("owner@acme.test", PASSWORD, "acme")
+    for path in (KEYS, TRAIL, f"{TRAIL}/export"):
+        assert browser.get(browser.at("acme", path)).status_code == 403
+    form: dict[str, str | list[str]] = {"name": "mine", "days": "30", "scopes": ["appliance.read"]}
+    for path in (KEYS, f"{KEYS}/key_x/revoke", f"{TRAIL}/verify"):
+        assert browser.post(browser.at("acme", path), form).status_code == 403
+    assert "mine" not in [key.name for key in keys.list_keys(appliance_scope(), PageRequest(limit=500)).items]
