@@ -1,10 +1,12 @@
 """Makes a base: the database as it is, page by page, and the files of the data folder that a restore needs."""
 
 import secrets
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from appliance import __version__
@@ -15,13 +17,15 @@ from appliance.backups.problems import ShouldStop, full_disks, refuse_stopping
 from appliance.backups.snapshots import open_snapshot, schema_number
 from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.errors import StorageFull
+from appliance.core.sentences import Sentence
 
 from .archives import CHAINS, Archive, base_name
-from .contents import ContentShipper
+from .contents import DRAFTS, ContentShipper
 
 FORMAT, KIND = 1, "point"
-DRAFTS = "points"
 _PAGES_AT_ONCE = 256
+_SPARE_BYTES = 256 << 20  # stay free for the appliance, which writes meanwhile
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class BaseMaker:
         drafts = config.data / DRAFTS
         drafts.mkdir(exist_ok=True, mode=0o700)
         with locked_folder(drafts / f"base-{secrets.token_hex(4)}") as folder:
+            _refuse_full(request, drafts)
             with closing(request.copy), full_disks(), closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as file:
                 file.execute("PRAGMA synchronous=OFF")  # a temporary file
                 # Its pages keep their places, which the log names.
@@ -73,3 +78,14 @@ class BaseMaker:
             "installation": archive.installation, "encrypted": archive.is_encrypted, "left_out": left_out,
             "chain": request.chain, "epoch": request.epoch, "time": request.time,
         }  # fmt: skip
+
+
+def _refuse_full(request: BaseRequest, drafts: Path) -> None:
+    """StorageFull unless two copies of the database fit on the disk, one of them packed."""
+    ((size,),) = request.copy.execute("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+    free = shutil.disk_usage(drafts).free
+    if 2 * size > free - _SPARE_BYTES:
+        raise StorageFull(Sentence(
+            "a base of the points needs %(needed)s MiB on the disk of the data folder; %(free)s MiB are free, of which "
+            "%(spare)s MiB must stay. Free some space", needed=2 * size >> 20, free=free >> 20, spare=_SPARE_BYTES >> 20,
+        ))  # fmt: skip

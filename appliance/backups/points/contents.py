@@ -17,6 +17,8 @@ from appliance.blobs import Places
 from .archives import CONTENTS, Archive
 
 log = logging.getLogger(__name__)
+DRAFTS = "points"
+"""The folder in the data folder for temporary files."""
 _IN_MEMORY = 8 << 20
 _NEW = "SELECT rowid, sha256, size, place FROM blob WHERE rowid > ? ORDER BY rowid"
 _ALL = "SELECT rowid, sha256, size, place FROM blob ORDER BY sha256"
@@ -94,7 +96,7 @@ class ContentShipper:
 
     def _ship(self, sha256: str, size: int, place: str) -> None:
         name = self._archive.content_name(sha256)
-        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, dir=str(self._data / DRAFTS)) as spool:
             digest = hashlib.sha256()
             try:
                 for piece in self._places.read(place, 0, size):

@@ -10,6 +10,7 @@ The writer of the appliance leaves the checkpoints to this module meanwhile.
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from appliance.core.database import db
@@ -23,12 +24,14 @@ class LogHold:
 
     def __init__(self, database: Path) -> None:
         self._database = database
-        self._connections = [self.connect(), self.connect()]
-        self._maintenance = self.connect()
-        self._lock = self.connect()
-        self._lock.execute("PRAGMA busy_timeout=0")
-        _begin(self._connections[0])
-        db.write(lambda: db.execute("PRAGMA wal_autocheckpoint=0"))
+        with ExitStack() as opened:
+            self._connections = [opened.enter_context(closing(self.connect())) for _ in range(2)]
+            self._maintenance = opened.enter_context(closing(self.connect()))
+            self._lock = opened.enter_context(closing(self.connect()))
+            self._lock.execute("PRAGMA busy_timeout=0")
+            _begin(self._connections[0])
+            db.write(lambda: db.execute("PRAGMA wal_autocheckpoint=0"))
+            opened.pop_all()
 
     def connect(self) -> sqlite3.Connection:
         """Another connection to the database."""

@@ -21,9 +21,9 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 
 from .archives import Archive, make_archive
-from .bases import DRAFTS, BaseMaker, BaseRequest
+from .bases import BaseMaker, BaseRequest
 from .chains import ChainShipper
-from .contents import ContentShipper
+from .contents import DRAFTS, ContentShipper
 from .purging import purge
 from .status import PointStatus, load_status, save_status
 from .stores import open_point_store
@@ -120,9 +120,9 @@ class PointShipper:
                 self._step(is_last=is_last)
         except LogChanged as error:
             log.warning("A new chain of points begins: %s.", error)
-            self._end_chain()
             if clock.monotonic() < self._chain_began_at + BASE_RETRY_SECONDS:
                 self._retry_at = clock.monotonic() + RETRY_SECONDS
+            self._end_chain()
         except Exception as error:  # noqa: BLE001  logged, in the status, and tried again
             self._note_problem(error)
 
@@ -166,14 +166,15 @@ class PointShipper:
         self._ship_at = self._note_at = 0.0
 
     def _end_chain(self) -> None:
-        if self._bases is not None:
-            self._bases.stop()
+        chain, bases, looker = self._chain, self._bases, self._looker
+        if bases is not None:
+            bases.stop()
             self._save()
-        if self._looker is not None:
-            self._looker.stop()
-        if self._chain is not None:
-            self._chain.close()
         self._chain = self._bases = self._looker = None
+        if looker is not None:
+            looker.stop()
+        if chain is not None:
+            chain.close()
 
     def _note_problem(self, error: Exception) -> None:
         problem = describe_error(error, Path(self._config.backup.points_to))
@@ -191,7 +192,10 @@ class PointShipper:
     def _save(self) -> None:
         base_at = self._bases.last_at if self._bases is not None else 0
         self._status = replace(self._status, place=self._config.backup.points_to, base_at=base_at or self._status.base_at)
-        save_status(self._config.data, self._status)
+        try:
+            save_status(self._config.data, self._status)
+        except OSError as error:  # a full disk must not end the shipping
+            log.warning("The status of the points cannot be saved: %s", error)
 
 
 class _Looker:
@@ -268,6 +272,8 @@ class _Bases:
             if not (self._stopping.is_set() or self._is_ending):
                 self.problem = describe_error(error, self._config.data)
                 db.log_failure(log, error, "a base of points failed; it will be tried again in %s s", BASE_RETRY_SECONDS)
+        finally:
+            request.copy.close()  # which keeps the log from beginning again
 
 
 def _acquire(folder: Path, stopping: threading.Event) -> int | None:

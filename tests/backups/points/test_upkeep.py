@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups.points import PointShipper, findings
+from appliance.backups.points import PointShipper, bases, findings
 from appliance.backups.points import shipping as shipping_module
 from appliance.backups.points.contents import ContentShipper
 from appliance.core import clock
@@ -137,6 +137,27 @@ def test_doctor_says_what_to_do(source: World, place: Path, tmp_path: Path, monk
     restore_point(source, target, moment)
     with target.opened():
         assert digests() == expected, "what could not be shipped at first is there"
+
+
+def test_a_base_that_does_not_fit_the_disk_is_not_begun(source: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log begins again all the same, and what a killed process has left of a base is deleted."""
+    monkeypatch.setattr(bases, "_SPARE_BYTES", 1 << 60)
+    left = source.config.data / "points" / "base-0123abcd"
+    with source.opened():
+        source.fill()
+        left.mkdir(parents=True)
+        (left / "lock").touch()
+        shipper = PointShipper(source.config, source.places)
+        shipper.start()
+        try:
+            wait_until(lambda: shipper.status.problem, 30)
+        finally:
+            shipper.stop()
+        assert "MiB are free, of which 1099511627776 MiB must stay" in shipper.status.problem
+        assert next(findings(source.config))[0] == "FAIL"
+        assert not list((source.config.data / "points").glob("base-*"))
+        ((busy, frames, done),) = db.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert (busy, frames, done) == (0, 0, 0), "nothing holds the log any more"
 
 
 def test_too_much_that_waits_ends_the_chain_and_frees_the_log(
