@@ -1,5 +1,6 @@
 """Data folders of an earlier release, with the key that belongs to them, and upgrades of them in processes that die."""
 
+import atexit
 import os
 import resource
 import shutil
@@ -31,7 +32,9 @@ BACKUP, KEY = FOLDER / "0075.gosb", FOLDER / "0075.key"
 @cache
 def _unpacked() -> Path:
     """The data folder of the last development version, unpacked once."""
-    folder = Path(mkdtemp(prefix="gos-old-")) / "data"
+    parent = mkdtemp(prefix="gos-old-")
+    atexit.register(shutil.rmtree, parent)
+    folder = Path(parent, "data")
     folder.mkdir(mode=0o700)
     read_backup(BACKUP, None, folder, spare=0)
     for path in (folder / "files").iterdir() if (folder / "files").is_dir() else ():
@@ -157,9 +160,3 @@ def migrate_until(url: str, number: int) -> int:
     migrate_compared()
     db.close_database()
     return 0
-
-
-def execute(*statements: str) -> None:
-    """Change the open database."""
-    for statement in statements:
-        db.write(partial(db.execute, statement))

@@ -24,7 +24,7 @@ from appliance.tenants import service
 from appliance.upgrade import UpgradeOptions, checks, delete_expired_copy, findings, finish, rehearse, roll_back, upgrade
 from appliance.upgrade.journal import copy_of, read_journal, upgrade_lock
 from appliance.upgrade.problems import UpgradeFailed
-from tests.upgrade.old_data import Steps, execute, make_old_data
+from tests.upgrade.old_data import Steps, make_old_data
 from tests.upgrade.test_kills import read_state
 from tests.upgrade.test_upgrade import opened
 
@@ -287,7 +287,7 @@ def test_a_copy_that_was_changed_or_belongs_to_another_database_is_not_used(old:
     copy_of(old.data).write_bytes(copy)
     (old.data / "gos.db").write_bytes(copy)  # the former database was put back by hand, and used
     with opened(old.database_url):
-        execute("UPDATE tenant SET name = 'Changed'")
+        db.write(lambda: db.execute("UPDATE tenant SET name = 'Changed'"))
     with pytest.raises(UpgradeFailed, match="the database has migration 75 and not"):
         roll_back(old, Steps().report, lose_changes=False)
     with opened(old.database_url):
