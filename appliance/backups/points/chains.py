@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 from appliance.core import clock
+from appliance.core.database import db
 
 from .archives import CHAINS, Archive, new_chain_name, segment_name, through_name
 from .bases import BaseRequest
@@ -86,6 +87,7 @@ class ChainShipper:
         with self._lock:
             seen_at, end, has_new = self._looked_at, self._log.frame, self.has_new
         if has_new:
+            db.write(_wait_for_commits)
             self._contents.ship_new(self._hold.reader)  # also those of the commits until `end`
             self._store_ready()
             while self._read < end:
@@ -157,3 +159,11 @@ class ChainShipper:
             self._archive.store.put(name, self._archive.sealer.pack(name, content.pack()))
             self._ready.pop(0)
             self._number += 1
+
+
+def _wait_for_commits() -> None:
+    """In a write: every commit whose frames were seen is over.
+
+    A commit is in the log while it is synchronized with the disk, and readers see its rows only after that; without this, the
+    contents that its rows name would not be known, and its segment stored without them.
+    """

@@ -6,10 +6,12 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import pytest
 
 from appliance.backups.points import archives, chains, segments, stores
+from appliance.backups.points import shipping as shipping_module
 from appliance.backups.problems import BackupInvalid
 from appliance.core import clock
 from appliance.core.database import db
@@ -110,6 +112,32 @@ def test_a_large_transaction_is_there_whole_or_not_at_all(source: World, tmp_pat
     restore_point(source, target, None)
     with target.opened():
         assert digests() == before
+
+
+@pytest.mark.writes_once(reason="it holds the writer")
+def test_a_segment_waits_for_the_commit_in_progress(source: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its frames are in the log before its rows can be read, by which the contents are known that must be stored first."""
+    entered, go = Event(), Event()
+
+    def hold_writer() -> None:
+        entered.set()
+        go.wait(30)
+
+    with source.opened():
+        source.fill()
+        with shipping(source) as shipper:
+            monkeypatch.setattr(shipping_module, "FOLDER_SECONDS", 3600.0)
+            wait_until(lambda: shipper._ship_at > clock.monotonic() + 60)
+            change(Random(1), 1)  # noqa: S311  repeatable
+            count = len(segments_of(source))
+            future = db.submit(hold_writer)
+            assert entered.wait(30)
+            shipper._ship_at = 0.0
+            wait_until(lambda: db.writer_depth() > 0)
+            assert len(segments_of(source)) == count
+            go.set()
+            future.result()
+            wait_until(lambda: len(segments_of(source)) > count)
 
 
 def forge(source: World, path: Path) -> bytes:
