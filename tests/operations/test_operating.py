@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.backups.jobs import JobRunner, TenantDeletions
 from appliance.monitor import verify_trails
 from appliance.tenants import appliance_scope, service
 from appliance.testing.running import Running
@@ -166,6 +167,16 @@ def test_a_tenant_with_retained_documents_stays(live: Running, operator: httpx.C
     answer = read_until(operator, "/tenants/keeping", lambda each: each.json()["data"]["deletion"]["state"] == "failed")
     assert "problem" in data(answer)["deletion"]
     assert entries(operator, action="tenant.delete_refused")[-1]["subject"] == "keeping"
+
+
+def test_a_deletion_outlives_the_process_that_was_asked(live: Running, operator: httpx.Client) -> None:
+    data(operator.post(f"{BASE}/tenants", json={"id": "orphan"}), 201)
+    runner = JobRunner(live.services.sealer, "an instance that has ended", lambda _: False)
+    deletions = TenantDeletions(runner)
+    runner.stop()
+    deletions.start(appliance_scope(), "orphan")
+    read_until(operator, "/tenants/orphan", lambda answer: answer.status_code == 404)
+    assert entries(operator, action="tenant.delete")[-1]["subject"] == "orphan"
 
 
 def test_scopes_of_the_appliance_are_no_scopes_of_tenants(live: Running) -> None:

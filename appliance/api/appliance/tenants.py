@@ -167,9 +167,8 @@ def delete_tenant(call: Call, tenant_id: str) -> ManagedTenantView:
     are retained or under a legal hold stays, which `deletion` says then.
     """
     view = _tenant_view(call, service.get_tenant(tenant_id))
-    deletion = call.services.transfers.deletions.start(call.scope, tenant_id)
-    started = DeletionView(state="running", since=clock.rfc3339(deletion.since or clock.now_ms()))
-    return view.model_copy(update={"deletion": started})
+    call.services.transfers.deletions.start(call.scope, tenant_id)
+    return view.model_copy(update={"deletion": DeletionView(state="running", since=clock.rfc3339(clock.now_ms()))})
 
 
 @route(

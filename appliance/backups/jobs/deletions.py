@@ -31,12 +31,11 @@ class TenantDeletions:
         self._runner = runner
         runner.declare(DELETION, Task(_perform, _fail))
 
-    def start(self, scope: TenantScope, tenant_id: str) -> Deletion:
+    def start(self, scope: TenantScope, tenant_id: str) -> None:
         """Delete a tenant in the background; again, if that has failed before.  `scope` is of the appliance.  NotFound."""
         claim = db.write(partial(_insert, scope, tenant_id, self._runner.instance))
         if claim is not None:
             self._runner.submit(claim)
-        return find_deletion(tenant_id) or Deletion("done", 0, None)
 
 
 def find_deletion(tenant_id: str) -> Deletion | None:
