@@ -54,7 +54,8 @@ SIDE_DOORS: dict[str, Callable[[], Any]] = {
 @pytest.fixture
 def one(database: Path) -> TenantScope:
     for tenant in ("one", "two"):
-        db.write(lambda tenant=tenant: db.execute("INSERT INTO tenant VALUES (?, ?, 'standard', 0)", (tenant, tenant)))  # type: ignore[misc]
+        sql = "INSERT INTO tenant (id, name, kind, created_at) VALUES (?, ?, 'standard', 0)"
+        db.write(lambda tenant=tenant, sql=sql: db.execute(sql, (tenant, tenant)))  # type: ignore[misc]
     return TenantScope("one", "system")
 
 

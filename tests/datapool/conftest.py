@@ -48,7 +48,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def make_tenant(name: str) -> TenantScope:
-    db.write(lambda: db.execute("INSERT INTO tenant VALUES (?, ?, ?, ?)", (name, name, "customer", 0)))
+    db.write(lambda: db.execute("INSERT INTO tenant (id, name, kind, created_at) VALUES (?, ?, ?, ?)", (name, name, "customer", 0)))
     scope = TenantScope(name, f"key:{name}")
     datapool.create_collection(scope, CUSTOMERS)
     datapool.create_collection(scope, ORDERS)

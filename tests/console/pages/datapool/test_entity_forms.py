@@ -20,7 +20,7 @@ USES = {"name": "uses", "fields": [{"name": "part", "type": "relation", "collect
 @pytest.fixture
 def visit(tmp_path: Path) -> Iterator[Any]:
     open_migrated(f"sqlite:///{tmp_path}/gos.db")
-    db.write(lambda: db.execute("INSERT INTO tenant VALUES (?, ?, ?, ?)", ("acme", "acme", "customer", 0)))
+    db.write(lambda: db.execute("INSERT INTO tenant (id, name, kind, created_at) VALUES ('acme', 'acme', 'customer', 0)"))
     scope = TenantScope("acme", "key:acme")
     for collection in (PARTS, USES):
         datapool.create_collection(scope, collection)
