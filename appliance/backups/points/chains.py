@@ -104,9 +104,12 @@ class ChainShipper:
         """Have the log begin again if it has become long, once everything in it was read; the next `ship` stores that."""
         if self._log.frame >= self._restart_at:
             self._restart_at = self._log.frame + RESTART_FRAMES // 4
-            self.look()
-            while self._read < self._log.frame:  # nearly everything, while the writer goes on
-                self._ready.append(self._take(self._most_frames()))
+            for _ in range(2):  # Nearly everything, while the writer goes on: the second time there is little left.
+                self._hold.checkpoint()
+                self.look()
+                while self._read < self._log.frame:
+                    self._ready.append(self._take(self._most_frames()))
+                self._hold.renew()
             self._hold.restart(self._read_rest)
 
     def _read_rest(self) -> bool:

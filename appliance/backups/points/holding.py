@@ -68,7 +68,6 @@ class LogHold:
 
         Does nothing if `read_rest` answers False, another process writes, or a reader needs the log: then again later.
         """
-        self.checkpoint()  # Without the writer, so that little is left to do while it waits.
         db.write(lambda: db.after_commit(lambda: self._restart(read_rest)))
 
     def _restart(self, read_rest: Callable[[], bool]) -> None:
