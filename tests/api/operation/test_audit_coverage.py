@@ -44,10 +44,18 @@ def _connected(tenant: Resources) -> Example:
     return Example({"slug": slug})
 
 
+def _renamed(tenant: Resources) -> Example:
+    """The usual name, after another one: an earlier test may have given the tenant this name."""
+    example = EXAMPLES["rename_tenant"](tenant)
+    tenant.ask("PATCH", "/tenant", {"name": fresh("another")})
+    return example
+
+
 CHANGING_EXAMPLES: dict[str, Callable[[Resources], Example]] = {
     "change_collection": lambda tenant: Example({"collection": tenant.collection()}, {"description": "changed"}),
     "disconnect_oauth": _connected,
     "finalize_webapp_version": _uploaded,
+    "rename_tenant": _renamed,
     "resume_triggers": _paused,
     "act_on_executions": lambda tenant: Example(
         body={"filter": {"ids": [tenant.waiting_execution()[1]]}, "action": "cancel"}
