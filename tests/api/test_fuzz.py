@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from appliance.api import load_routes
+from appliance.api import load_appliance_routes, load_routes
 from tests.api.openapi.fuzzing import Fuzz, is_endless, load_operations
 from tests.api.resources import Resources
 
@@ -23,7 +23,7 @@ def fuzz(ours: Resources) -> Iterator[Fuzz]:
 
 
 def test_the_document_is_served_with_every_route(fuzz: Fuzz) -> None:
-    assert set(fuzz.operations) == {route.name for route in load_routes()}
+    assert set(fuzz.operations) == {route.name for route in (*load_routes(), *load_appliance_routes())}
 
 
 def run_all(fuzz: Fuzz, total: int) -> Counter[int]:

@@ -49,7 +49,7 @@ def make_docs(services: Services, page: Path) -> Blueprint:
 
     def at_base(item: dict[str, Any]) -> dict[str, Any]:
         """The operations of a path, which only the base host answers."""
-        return {**item, "servers": [{"url": services.config.base_url}]}
+        return {method: {**operation, "servers": [{"url": services.config.base_url}]} for method, operation in item.items()}
 
     async def schema(_: Request, name: str) -> Response:
         files = await in_thread(services.threads, schemas)

@@ -32,7 +32,7 @@ export function describeRequest(document, path, method) {
     .map((each) => `${encodeURIComponent(each.name)}=${encodeURIComponent(asText(parameterExample(document, each) ?? each.name))}`);
   const headers = parameters.filter((each) => each.in === "header" && each.required)
     .map((each) => [each.name, asText(parameterExample(document, each) ?? "0")]);
-  const url = document.servers[0].url + filled + (query.length ? `?${query.join("&")}` : "");
+  const url = (operation.servers ?? document.servers)[0].url + filled + (query.length ? `?${query.join("&")}` : "");
   const { type, body } = describeBody(document, operation);
   if (type) headers.push(["Content-Type", type]);
   return { method: method.toUpperCase(), url, headers, body, answer: describeAnswer(document, operation) };
