@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from appliance.tenants import people
 from appliance.testing.running import Running
+from tests.agents.world import wait_until
 from tests.directory_server import DELETE, GROUPS, PASSWORD, DirectoryServer, running_directory
 
 pytestmark = pytest.mark.browser
@@ -65,7 +66,7 @@ def test_a_person_of_the_directory_enters_follows_their_groups_and_leaves(
 
     server.remove(dn)
     live.move_clock(FIVE_MINUTES)
-    page.wait_for_function("fetch('/console/', {redirect: 'manual'}).then(answer => answer.type === 'opaqueredirect')")
+    wait_until(lambda: people.find_user("ann@corp.test").disabled_at)
     page.goto(f"{console}executions")
     assert "/sign-in" in page.url
     sign_in(page, "ann", PASSWORD)
