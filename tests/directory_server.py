@@ -79,7 +79,7 @@ class DirectoryServer:
             except OSError as error:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise RuntimeError(f"slapd did not start: {(self.folder / 'log').read_text()[-2000:]}") from error
-            time.sleep(0.05)
+            time.sleep(0.05)  # a foreign program says nowhere that it listens, so its port is asked again
 
     def stop(self) -> None:
         """Stop the server; `start` starts it again with the same entries."""
