@@ -19,8 +19,7 @@ from appliance.monitor.alerts import evaluate_all, next_due, send_due
 from appliance.processes.engine import caching, suspension
 from appliance.quotas import notices
 from appliance.solutions import delete_expired
-from appliance.tenants import idempotency
-from appliance.tenants import service as tenants
+from appliance.tenants import closed_tenants, idempotency
 from appliance.tenants.keys import daily_quotas, key_addresses
 from appliance.tenants.sign_in import counts
 from appliance.tenants.single_sign_on import LOOK_SECONDS
@@ -87,7 +86,7 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
         PeriodicJob("uploads", 3600.0, delete_expired_uploads, SLOW),
         PeriodicJob("sign-in-attempts", 60.0, lambda: counts.purge(clock.now_ms()), SLOW),
         PeriodicJob("key-usage", 3600.0, lambda: daily_quotas.purge(clock.now_ms()), SLOW),
-        PeriodicJob("closed-tenants", 60.0, delete_closed_tenants, LONG),
+        PeriodicJob("closed-tenants", 60.0, closed_tenants.delete_left, LONG),
         PeriodicJob("quotas", 60.0, lambda: tidy(services.limits.quotas, services.config), SLOW),
         PeriodicJob("reviews", 60.0, reviews.expire_reviews),
         PeriodicJob("governed-use", 3600.0, budgets.purge, SLOW),
@@ -103,12 +102,6 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
         *authority_upkeep(services.config),
         *build_text_tasks(services.blobs, formats),
     ]
-
-
-def delete_closed_tenants() -> None:
-    """Finish the deletions of tenants that were interrupted."""
-    for tenant_id in tenants.list_closed():
-        tenants.delete_closed(tenant_id)
 
 
 def _gathering_statistics() -> list[PeriodicJob]:

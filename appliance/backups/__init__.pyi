@@ -18,12 +18,13 @@ from .backup_runner import BackupRunner as BackupRunner
 from .counting import count_in_manifest as count_in_manifest
 from .emptying import empty_tenant as empty_tenant
 from .emptying import end_work as end_work
-from .import_cleanup import SecretReplacement as SecretReplacement
+from .importing import ImportRequest as ImportRequest
+from .importing import ImportResult as ImportResult
+from .importing import SecretReplacement as SecretReplacement
 from .parts import BackupSource as BackupSource
 from .problems import BackupInvalid as BackupInvalid
 from .problems import full_disks as full_disks
 from .resetting import clear_tenant as clear_tenant
 from .schedule import get_status as get_status
-from .tenant_imports import ImportRequest as ImportRequest
 from .tenant_imports import has_account as has_account
 from .verification import verify_backup as verify_backup

@@ -12,7 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.documents import NAMES
 
 from .copying import ENTITIES, SEARCHED, open_source
-from .import_cleanup import stop_runs
+from .unfinished_work import stop_runs
 
 GOAL_SECONDS = 0.02
 """How long a write should last."""

@@ -5,7 +5,7 @@ import sys
 
 from appliance.agents.skills import service as skills
 from appliance.app.parts import blob_holders, make_integrations, make_places, make_webapps
-from appliance.backups import SecretReplacement, tenant_exports, tenant_imports
+from appliance.backups import ImportRequest, ImportResult, SecretReplacement, tenant_exports, tenant_imports
 from appliance.blobs import Blobs, installation_id
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
@@ -37,7 +37,7 @@ def run_export(args: argparse.Namespace) -> int:
 
 def run_import(args: argparse.Namespace) -> int:
     config: Config = args.load()
-    request = tenant_imports.ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
+    request = ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
     with opened_store(config, create=True) as sealer:
         places = make_places(config, installation_id(sealer))
         try:
@@ -55,7 +55,7 @@ def run_import(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_missing(done: tenant_imports.ImportResult) -> None:
+def _print_missing(done: ImportResult) -> None:
     """Print what was not imported and must be set up again."""
     tenant = done.tenant_id
     print(f"  API keys: none; gos key add --tenant {tenant} --name first")

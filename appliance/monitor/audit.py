@@ -27,7 +27,10 @@ from .storable import storable_json, storable_text
 
 FIELDS_BYTES = 16 << 10
 GENESIS = "0" * 64
-_EXPORTED = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
+ENTRY_COLUMNS = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
+"""The columns of the rows that `verify_rows` and `rehash_rows` take, in order of `seq`."""
+CHAIN_COLUMNS = ("base_seq", "base_hash", "last_seq", "last_hash")
+Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def iter_exported(scope: TenantScope, since: int | None = None, until: int | Non
 
 def export_entry(row: AuditEntry) -> str:
     """The entry as a line of JSON with everything that its hash covers."""
-    return json.dumps({name: getattr(row, name) for name in _EXPORTED}, ensure_ascii=False) + "\n"
+    return json.dumps({name: getattr(row, name) for name in ENTRY_COLUMNS}, ensure_ascii=False) + "\n"
 
 
 def _matching(scope: TenantScope, filters: AuditFilter) -> Any:
@@ -133,27 +136,28 @@ def _matching(scope: TenantScope, filters: AuditFilter) -> Any:
     return query
 
 
-def rename_chain(scope: TenantScope, old: str) -> ChainStatus:
-    """Inside a write: rehash a trail imported from the tenant `old`; returns the result of verifying it before.
+def verify_rows(chain: Row | None, rows: Iterable[Row], tenant_id: str) -> ChainStatus:
+    """Verify a trail that is not in the open database, as this tenant's; `chain` is its row of `CHAIN_COLUMNS`."""
+    stored = None if chain is None else AuditChain(tenant_id=tenant_id, **dict(zip(CHAIN_COLUMNS, chain, strict=True)))
+    return _verify_chain(stored, (_to_entry(row, tenant_id) for row in rows))
 
-    Hashes include the tenant's id.  A broken chain is intact afterwards, so callers record the returned result in it.
+
+def rehash_rows(base_hash: str, rows: Iterable[Row], tenant_id: str) -> Iterator[tuple[int, str, str]]:
+    """The number, the previous hash and the hash of each entry as this tenant's, because hashes include the tenant's id.
+
+    A broken trail is intact afterwards, so callers record in it that it was broken.
     """
+    before = base_hash
+    for row in rows:
+        entry = _to_entry(row, tenant_id)
+        entry.previous_hash = before
+        digest = hash_of(entry)
+        yield entry.seq, before, digest
+        before = digest
 
-    def with_old_tenant(entry: AuditEntry) -> AuditEntry:
-        entry.tenant_id = old
-        return entry
 
-    chain = scope.find(AuditChain)
-    status = _verify_chain(chain, (with_old_tenant(entry) for entry in _in_order(scope)))
-    if old != scope.tenant_id and chain is not None:
-        before = chain.base_hash
-        for entry in _in_order(scope):
-            entry.previous_hash = before
-            before = hash_of(entry)
-            changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
-            changed.where(AuditEntry.seq == entry.seq).execute()
-        scope.update(AuditChain, last_hash=before).execute()
-    return status
+def _to_entry(row: Row, tenant_id: str) -> AuditEntry:
+    return AuditEntry(**{**dict(zip(ENTRY_COLUMNS, row, strict=True)), "tenant_id": tenant_id})
 
 
 def verify(scope: TenantScope) -> ChainStatus:
@@ -175,7 +179,7 @@ def verify_exported(lines: Iterable[str]) -> ChainStatus:
 def _read_exported(number: int, line: str) -> AuditEntry:
     try:
         members = json.loads(line)
-        return AuditEntry(**{name: members[name] for name in _EXPORTED})
+        return AuditEntry(**{name: members[name] for name in ENTRY_COLUMNS})
     except (ValueError, TypeError, KeyError) as error:
         raise ValidationFailed(Sentence(
             "line %(number)s is not an exported entry of an audit trail; export it with `gos audit export`", number=number

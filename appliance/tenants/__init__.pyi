@@ -1,5 +1,6 @@
 from . import accounts as accounts
 from . import baseline as baseline
+from . import closed_tenants as closed_tenants
 from . import idempotency as idempotency
 from . import invitations as invitations
 from . import people as people

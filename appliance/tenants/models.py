@@ -11,7 +11,7 @@ class Tenant(PlatformModel):
     name = peewee.TextField()
     kind = peewee.TextField()  # standard | sandbox
     created_at = peewee.BigIntegerField()
-    closed_at = peewee.BigIntegerField(null=True)  # it is being deleted
+    closed_at = peewee.BigIntegerField(null=True)  # it is being deleted or imported
 
 
 class Person(PlatformModel):

@@ -76,13 +76,12 @@ def create_tenant(
 
 
 def check_free(tenant_id: str, *, pointer: str) -> None:
-    """AlreadyExists if a tenant has this id, or one that had it is still being deleted."""
+    """AlreadyExists if a tenant has this id, or one that is being deleted or imported."""
     row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
     if row is not None and row.closed_at is not None:
-        raise AlreadyExists(
-            Sentence("the tenant %(tenant_id)s is being deleted; try again when that is done", tenant_id=repr(tenant_id)),
-            pointer=pointer,
-        )
+        raise AlreadyExists(Sentence(
+            "the tenant %(tenant_id)s is being deleted or imported; try again when that is done", tenant_id=repr(tenant_id)
+        ), pointer=pointer)
     if row is not None:
         problem = Sentence("there is already a tenant %(tenant_id)s; choose another id", tenant_id=repr(tenant_id))
         raise AlreadyExists(problem, pointer=pointer, extra={"id": tenant_id})

@@ -28,7 +28,7 @@ from tests.upgrade.make import list_tables
 SEALING = {
     "appliance/backups/backup_runner.py": "backup_job.sealed",
     "appliance/backups/envelope.py": "a file, with the key of its passphrase",
-    "appliance/backups/import_cleanup.py": "integration.sealed, and webhook.sealed",
+    "appliance/backups/importing/preparation.py": "integration.sealed, and webhook.sealed",
     "appliance/backups/jobs/exports.py": "tenant_job.sealed",
     "appliance/backups/jobs/runner.py": "tenant_job.sealed",
     "appliance/backups/jobs/uploads.py": "tenant_job.sealed",

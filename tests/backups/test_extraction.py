@@ -9,11 +9,11 @@ import pytest
 
 from appliance.backups.creation import CONTENTS, DATABASE
 from appliance.backups.extraction import DocumentRequest, describe_backup, extract_document, extract_tenant
-from appliance.backups.import_cleanup import SecretReplacement
+from appliance.backups.importing import ImportRequest, SecretReplacement
 from appliance.backups.parts import MANIFEST, new_file, parse_manifest, parts_of
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.tenant_exports import export_tenant
-from appliance.backups.tenant_imports import ImportRequest, import_tenant
+from appliance.backups.tenant_imports import import_tenant
 from appliance.backups.verification import verify_backup
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db

@@ -13,7 +13,7 @@ import zstandard
 
 from appliance.backups import parts, tenant_imports
 from appliance.backups.copying import FileSource
-from appliance.backups.import_cleanup import SecretReplacement
+from appliance.backups.importing import ImportRequest, SecretReplacement
 from appliance.backups.parts import MANIFEST, new_file, parse_manifest, parts_of, read_small
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.tenant_exports import TENANT_DATABASE, export_tenant
@@ -70,7 +70,7 @@ def try_import(world: World, path: Path) -> object:
     with world.opened() as sealer:
         try:
             return tenant_imports.import_tenant(
-                world.places, SecretReplacement(sealer), tenant_imports.ImportRequest(path, None, "copy"), world.config.data
+                world.places, SecretReplacement(sealer), ImportRequest(path, None, "copy"), world.config.data
             )
         finally:
             if service.tenant_exists("copy"):
@@ -148,7 +148,7 @@ def test_missing_content_is_not_taken_from_another_tenant(exported: tuple[World,
     path = forge_export(file, tmp_path / "steal.gost", steal, leave_out="contents/")
     with world.opened() as sealer:
         tenant_imports.import_tenant(
-            world.places, SecretReplacement(sealer), tenant_imports.ImportRequest(path, None, "thief"), world.config.data
+            world.places, SecretReplacement(sealer), ImportRequest(path, None, "thief"), world.config.data
         )
         ((imported_place,),) = db.rows("SELECT place FROM blob WHERE tenant_id = 'thief'")
         service.delete_tenant("thief")

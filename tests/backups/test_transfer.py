@@ -10,11 +10,11 @@ import pytest
 import zstandard
 
 from appliance.backups.copying import open_source
-from appliance.backups.import_cleanup import SecretReplacement
+from appliance.backups.importing import ImportRequest, ImportResult, SecretReplacement
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.resetting import PRESERVED, clear_tenant
 from appliance.backups.tenant_exports import export_tenant
-from appliance.backups.tenant_imports import ImportRequest, ImportResult, import_tenant
+from appliance.backups.tenant_imports import import_tenant
 from appliance.backups.tenant_tables import EXPORTED, NOT_EXPORTED, RENUMBERED
 from appliance.core.crypto import Sealer
 from appliance.core.database import db, full_text

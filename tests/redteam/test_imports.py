@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from appliance.backups import SecretReplacement, tenant_imports
+from appliance.backups import ImportRequest, SecretReplacement, tenant_imports
 from appliance.backups.parts import MANIFEST
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.tenant_exports import TENANT_DATABASE, export_tenant
@@ -130,7 +130,7 @@ def tenants_in(world: World) -> tuple[list[Any], ...]:
 def import_copy(world: World, sealer: Any, path: Path, **more: Any) -> object:
     if service.tenant_exists("copy"):  # an attempt that succeeded must not hide the next
         service.delete_tenant("copy")
-    request = tenant_imports.ImportRequest(path, more.pop("passphrase", None), **{"name": "copy", **more})
+    request = ImportRequest(path, more.pop("passphrase", None), **{"name": "copy", **more})
     return tenant_imports.import_tenant(world.places, SecretReplacement(sealer), request, world.config.data)
 
 

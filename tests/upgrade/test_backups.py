@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups import SecretReplacement, snapshots, tenant_imports, verification
+from appliance.backups import ImportRequest, SecretReplacement, snapshots, tenant_imports, verification
 from appliance.backups.problems import BackupInvalid
 from appliance.core.database import db
 from appliance.migrations import BASELINE, development, last_number
@@ -40,7 +40,7 @@ def test_a_backup_is_restored(dialect: str, tmp_path: Path, request: pytest.Fixt
 def test_an_export_is_imported(tmp_path: Path) -> None:
     world = make_world(tmp_path / "data")
     with world.opened() as sealer:
-        request = tenant_imports.ImportRequest(EXPORT, name="copy")
+        request = ImportRequest(EXPORT, name="copy")
         done = tenant_imports.import_tenant(world.places, SecretReplacement(sealer), request, world.config.data)
         assert (done.manifest["schema"], done.tenant_id) == (development.LAST, "copy")
         assert db.rows("SELECT name, folder FROM document WHERE tenant_id = 'copy'") == [("readme.md", "notes")]

@@ -1,6 +1,7 @@
 """Runs jobs on whole tenants on background threads, and continues those of processes that are gone.
 
-An export is made anew, a file is read anew, and an import, which is one transaction, is written anew unless that was committed.
+An export is made anew, a file is read anew, and an import, which only its last write reveals, is written anew unless that was
+committed.
 """
 
 from collections.abc import Callable

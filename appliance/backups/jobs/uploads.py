@@ -10,17 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appliance.backups.import_cleanup import SecretReplacement
+from appliance.backups.importing import ImportRequest, ImportResult, SecretReplacement
+from appliance.backups.importing.requests import UnpackedExport
+from appliance.backups.importing.unpacking import unpack_export
 from appliance.backups.parts import is_sealed
 from appliance.backups.problems import BackupInvalid, JobControl
-from appliance.backups.tenant_imports import (
-    ImportRequest,
-    ImportResult,
-    UnpackedExport,
-    check_new_id,
-    unpack_export,
-    write_tenant,
-)
+from appliance.backups.tenant_imports import check_new_id, write_tenant
 from appliance.blobs import Places, ReceivedFile
 from appliance.core import clock, ids
 from appliance.core.crypto import Sealer

@@ -121,9 +121,9 @@ def insert_followed(table: str, sql: str, params: tuple[Any, ...]) -> None:
 
 
 def add_range(table: str, first: int, last: int) -> None:
-    """Add all rows with ids from `first` to `last` to the index, in the same write that sets their words."""
+    """Add all rows with words and ids from `first` to `last` to the index, in the same write that sets their words."""
     if db.is_sqlite():
-        select = f"SELECT id, words FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608  a table of our own
+        select = f"SELECT id, words FROM {table} WHERE words IS NOT NULL AND id BETWEEN ? AND ?"  # noqa: S608  a table of our own
         db.execute(f"INSERT INTO {table}_index (rowid, words) {select}", (first, last))
 
 

@@ -12,8 +12,7 @@ MAX_PARAMETERS = 8_000  # Maximum number of parameters per statement.
 
 def insert_rows(table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
     """Inside a write: insert rows into a table; returns their number."""
-    booleans = set() if db.is_sqlite() else _boolean_columns(table)
-    row_sql = f"({', '.join('CAST(CAST(? AS INTEGER) AS BOOLEAN)' if column in booleans else '?' for column in columns)})"
+    row_sql = f"({', '.join(placeholders(table, columns))})"
     column_list, batch_size = ", ".join(f'"{column}"' for column in columns), max(1, MAX_PARAMETERS // len(columns))
     remaining, count = iter(rows), 0
     while batch := list(islice(remaining, batch_size)):
@@ -21,6 +20,12 @@ def insert_rows(table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ..
         db.execute(sql, tuple(value for row in batch for value in row))
         count += len(batch)
     return count
+
+
+def placeholders(table: str, columns: Sequence[str]) -> list[str]:
+    """The parameters for values of these columns from an SQLite file, in which a boolean is a number."""
+    booleans = set() if db.is_sqlite() else _boolean_columns(table)
+    return ["CAST(CAST(? AS INTEGER) AS BOOLEAN)" if column in booleans else "?" for column in columns]
 
 
 def _boolean_columns(table: str) -> set[str]:

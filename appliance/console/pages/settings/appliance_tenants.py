@@ -18,7 +18,8 @@ HERE = "/console/appliance/tenants"
 EVERY_MS = 700
 STAGES = {
     "": mark("It starts in a moment."), "reading": mark("Reading and checking it; nothing is stored yet."),
-    "contents": mark("Storing contents."), "writing": mark("Writing rows, all at once."),
+    "contents": mark("Storing contents."), "preparing": mark("Preparing its rows; nobody sees the tenant yet."),
+    "writing": mark("Writing rows; the tenant is there when all are."),
 }  # fmt: skip
 MAX_NAMES = 40  # The maximum number of names of one kind on the page.
 
