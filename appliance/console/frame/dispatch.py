@@ -326,7 +326,7 @@ Work = Callable[[ConsoleRequest], Response | _Pending]
 def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
     if route.scope is not None:
         visit.scope.require(route.scope)
-    if route.step_up and visit.services.second_factors.find_due(visit.person):
+    if route.step_up and visit.services.second_factors.find_due(visit.person, asks_password=route.asks_password):
         return step_up.hold_form(visit)
     return route.handler(visit, **path_args)
 

@@ -206,7 +206,8 @@ class PageRoute:
     """One declared page of a tenant's host; `scope` None admits every member.
 
     With `takes_files` its form may contain files; with `admins_only` only administrators of the appliance may upload,
-    and the usual size limit does not apply.  With `step_up` its form waits for a fresh proof of who sends it.
+    and the usual size limit does not apply.  With `step_up` its form waits for a fresh proof of who sends it; with
+    `asks_password` also if they have no second factor.
     """
 
     method: Method
@@ -217,6 +218,7 @@ class PageRoute:
     takes_files: bool = False
     admins_only: bool = False
     step_up: bool = False
+    asks_password: bool = False
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,7 @@ def page(
     takes_files: bool = False,
     admins_only: bool = False,
     step_up: bool = False,
+    asks_password: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Declare a page under /console of a tenant's host; with `needs_session=False` the handler gets an Arrival, not a Visit.
 
@@ -249,11 +252,13 @@ def page(
     """
     if step_up and (method != "POST" or takes_files):
         raise ValueError(f"{path}: only a form without files can wait for a proof")
+    if asks_password and not step_up:
+        raise ValueError(f"{path}: only a form that waits for a proof can ask for the password")
 
     def declare(handler: Handler) -> Handler:
         PAGES.append(PageRoute(
             method=method, path=f"/console{path}", scope=scope, handler=handler, needs_session=needs_session,
-            takes_files=takes_files, admins_only=admins_only, step_up=step_up,
+            takes_files=takes_files, admins_only=admins_only, step_up=step_up, asks_password=asks_password,
         ))
         return handler
 

@@ -46,6 +46,7 @@ class SecondFactors:
 
     def __init__(self, config: Config, sealer: Sealer, open_counts: Callable[[str], Counts] = MemoryCounts) -> None:
         self._settings, self._sealer, self._issuer = config.second_factor, sealer, config.domains.base
+        self._sign_in = config.sign_in
         self.passkeys = Passkeys(config, sealer)
         self._attempts = FactorAttempts(open_counts)
         self._addresses = Attempts(free=20, first=1.0, longest=60.0, counts=open_counts("passkey sign-in"))
@@ -79,19 +80,26 @@ class SecondFactors:
         """Whether the last proof in this sign-in still lasts."""
         return person.proven_at > clock.now_ms() - self._settings.step_up_minutes * MINUTE_MS
 
-    def find_due(self, person: SignedIn) -> Due:
-        """What a sensitive action waits for: a fresh proof, a factor that this person needs and has not, or nothing."""
+    def find_due(self, person: SignedIn, *, asks_password: bool = False) -> Due:
+        """What a sensitive action waits for: a fresh proof, a factor that this person needs and has not, or nothing.
+
+        `asks_password` for an action that an account without a second factor confirms by its password, whatever the setting says.
+        """
         if self.is_fresh(person):
             return ""
         if factors.has_factor(person.user_id):
             return "prove"
         if self.needs_factor(person.user_id):
             return "add"
-        return "prove" if self.takes_password(person.user_id) else ""
+        is_asked = asks_password or self._settings.step_up_password
+        return "prove" if is_asked and self.takes_password(person.user_id) else ""
 
     def takes_password(self, user_id: str) -> bool:
-        """Whether this account proves who it is with its password, as it has nothing else."""
-        return self._settings.step_up_password and people.has_password(user_id) and not factors.has_factor(user_id)
+        """Whether this account proves who it is with its password, as it has nothing else, and may sign in with it."""
+        if not people.has_password(user_id) or factors.has_factor(user_id):
+            return False
+        emergency = people.normalize_login(self._sign_in.break_glass)
+        return self._sign_in.local_accounts or people.get_user(user_id).login == emergency
 
     # -- proofs
 

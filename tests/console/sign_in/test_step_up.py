@@ -20,6 +20,7 @@ STEP_UP = {
     "/console/account/factors/<factor_id>/remove", "/console/account/recovery-codes",
     "/console/account/data", "/console/appliance/keys", "/console/appliance/people/data", "/console/appliance/people/erase",
     "/console/settings/visitors/data", "/console/settings/visitors/erase",
+    "/console/account/sessions/end", "/console/account/sessions/end-all", "/console/account/sessions/<sign_in_id>/end",
 }  # fmt: skip
 REASON = 'Out of <order> & "late"'
 
@@ -190,3 +191,51 @@ def test_a_form_that_was_kept_at_sign_out_waits_as_well(holder: Holder) -> None:
     page = confirm(holder, request_of(holder), holder.code())
     send_again(holder.browser, page)
     assert is_off(holder, "kept")
+
+
+SESSION_FORMS = ("/console/account/sessions/end", "/console/account/sessions/end-all", "/console/account/sessions/{id}/end")
+
+
+def sign_ins_of(login: str) -> int:
+    sql = "SELECT COUNT(DISTINCT root) FROM session WHERE kind = 'session' AND user_id = (SELECT id FROM person WHERE login = ?)"
+    return int(db.rows(sql, (login,))[0][0])
+
+
+@pytest.mark.parametrize("path", SESSION_FORMS)
+def test_ending_sessions_asks_for_the_password_again(staff: Running, path: str) -> None:
+    """Also without a second factor, and without `step_up_password`."""
+    login = f"ends-sessions-{SESSION_FORMS.index(path)}@acme.test"
+    staff.user(login, PASSWORD, "acme", "viewer")
+    person, elsewhere = Holder(staff, login), Holder(staff, login)
+    person.sign_in()
+    elsewhere.sign_in()
+    account = person.browser.get(person.browser.at("acme", "/console/account")).text
+    ids = re.findall(r"/console/account/sessions/([0-9a-f]{32})/end", account)
+    person.grow_stale()
+    person.browser.post(person.browser.at("acme", path.format(id=ids[0])), {})
+    token = request_of(person)
+    assert sign_ins_of(login) == 2
+    wrong = person.browser.post(person.at("/confirm"), {"request": token, "password": "not my password at all"})
+    assert (wrong.status_code, sign_ins_of(login)) == (401, 2)
+    page = person.browser.post(person.at("/confirm"), {"request": token, "password": PASSWORD})
+    send_again(person.browser, page)
+    assert sign_ins_of(login) == (0 if path.endswith("end-all") else 1)
+    assert not elsewhere.is_signed_in()
+
+
+def test_ending_sessions_asks_for_the_second_factor_of_who_has_one(holder: Holder) -> None:
+    holder.browser.post(holder.browser.at("acme", SESSION_FORMS[0]), {})
+    token = request_of(holder)
+    by_password = holder.browser.post(holder.at("/confirm"), {"request": token, "password": PASSWORD})
+    assert by_password.status_code == 401
+    page = confirm(holder, token, holder.code())
+    assert send_again(holder.browser, page).status_code == 200
+
+
+def test_other_forms_ask_nobody_without_a_factor(staff: Running) -> None:
+    staff.user("no-factor-no-question@acme.test", PASSWORD, "acme", "owner")
+    person = Holder(staff, "no-factor-no-question@acme.test")
+    person.sign_in()
+    person.grow_stale()
+    assert switch_off(person).status_code == 200
+    assert is_off(person)

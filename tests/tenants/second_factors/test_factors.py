@@ -246,6 +246,18 @@ def test_accounts_without_a_factor_are_asked_for_the_password_if_configured(
     assert not service.takes_password(ann.user_id)
 
 
+def test_some_actions_ask_for_a_password_that_signs_in(
+    config: Config, sealer: Sealer, ann: SignedIn, bob: SignedIn, move: Move
+) -> None:
+    move(11 * 60_000)
+    assert require(config, sealer, ()).find_due(ann, asks_password=True) == "prove"
+    flags = {"storage.data": str(config.data), "sign_in.local_accounts": False, "sign_in.break_glass": ANN}
+    provider = {"id": "corp", "issuer": "https://id.example", "client_id": "gos", "client_secret": "s"}
+    without = SecondFactors(load_config(environment={}, flags=flags | {"sign_in.providers": [provider]}), sealer)
+    assert without.find_due(bob, asks_password=True) == "", "it signs in elsewhere, and may not know the password"
+    assert without.find_due(ann, asks_password=True) == "prove"
+
+
 # -- the second half of a sign-in
 
 

@@ -78,7 +78,7 @@ def choose_language(visit: Visit) -> Answer:
     return Redirect(HERE)
 
 
-@page("POST", "/account/sessions/end", scope=None)
+@page("POST", "/account/sessions/end", scope=None, step_up=True, asks_password=True)
 def end_other_sessions(visit: Visit) -> Answer:
     """Sign out of every other session."""
     token = visit.request.cookies.get(session.COOKIE, "")
@@ -86,14 +86,14 @@ def end_other_sessions(visit: Visit) -> Answer:
     return Redirect(HERE)
 
 
-@page("POST", "/account/sessions/<sign_in_id>/end", scope=None)
+@page("POST", "/account/sessions/<sign_in_id>/end", scope=None, step_up=True, asks_password=True)
 def end_sign_in(visit: Visit, sign_in_id: str) -> Answer:
     """End one sign-in on every host; without effect if it has ended already."""
     sessions.close_one_sign_in(visit.scope, visit.services.sealer, visit.person.user_id, sign_in_id)
     return Redirect(HERE)
 
 
-@page("POST", "/account/sessions/end-all", scope=None)
+@page("POST", "/account/sessions/end-all", scope=None, step_up=True, asks_password=True)
 def end_all_sessions(visit: Visit) -> Answer:
     """Sign out everywhere, here as well."""
     sessions.close_all_sessions(visit.scope, visit.person.user_id)
