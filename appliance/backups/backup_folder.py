@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from .buckets import BucketFolder
 
 log = logging.getLogger(__name__)
-# Names from earlier releases lack the installation.
-_NAME = re.compile(r"gos-(\d{8}T\d{6})Z(?:-(ins_[0-9a-f]{24}))?\.gosb")
+# Names from earlier releases lack the milliseconds, older ones the installation as well.
+_NAME = re.compile(r"gos-(\d{8}T\d{6})(?:\.(\d{3}))?Z(?:-(ins_[0-9a-f]{24}))?\.gosb")
 _STATE, _ROOM = "backup.json", ".gos-making-"
 _LEFT_OVER = (f"{_ROOM}*", ".gos-backup-*", ".gos-verify-*", ".gos-*.partial", "gos-*.partial")
 _DEAD_MS = 7 * 24 * 3_600_000  # a file untouched for this long is not a backup in progress
@@ -91,9 +92,17 @@ def open_backup(config: Config, name: str) -> BackupSource | None:
 
 
 def new_path(config: Config) -> Path:
-    """The path of a new backup; its name has the time and the installation."""
-    stamp = clock.rfc3339(clock.now_ms())[:19].replace("-", "").replace(":", "")
-    return folder_of(config) / f"gos-{stamp}Z-{read_installation(config)}.gosb"
+    """The path of a new backup; its name has the time, to the millisecond, and the installation.
+
+    If the folder has one of this moment, it is a millisecond later.
+    """
+    folder, installation = folder_of(config), read_installation(config)
+    for now in count(clock.now_ms()):
+        stamp = clock.rfc3339(now)[:23].replace("-", "").replace(":", "")
+        path = folder / f"gos-{stamp}Z-{installation}.gosb"
+        if not path.exists():
+            return path
+    raise AssertionError("the count has no end")
 
 
 def describe_error(error: Exception, folder: Path) -> str:
@@ -135,7 +144,7 @@ def delete_leftovers(config: Config) -> None:
 
 def _is_name_of(installation: str, name: str) -> bool:
     match = _NAME.fullmatch(name)
-    return match is not None and match[2] == installation
+    return match is not None and match[3] == installation
 
 
 def _is_dead(path: Path) -> bool:
@@ -176,7 +185,7 @@ def _describe_file(folder: Path, match: re.Match[str]) -> BackupFile | None:
 def _list_bucket(config: Config, bucket: "BucketFolder") -> Iterator[BackupFile]:
     installation = read_installation(config)
     for each in bucket.list():
-        if (match := _NAME.fullmatch(each.name)) and match[2] == installation:
+        if (match := _NAME.fullmatch(each.name)) and match[3] == installation:
             yield BackupFile(each.name, _moment(match), each.size, is_sealed=True)
 
 
@@ -188,7 +197,7 @@ def moment_of_name(name: str) -> int:
 
 def _moment(match: re.Match[str]) -> int:
     day, time = match[1][:8], match[1][9:]
-    return clock.parse_rfc3339(f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z")
+    return clock.parse_rfc3339(f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}.{match[2] or '000'}Z")
 
 
 def list_unowned(config: Config) -> list[str]:
@@ -209,9 +218,9 @@ def _split_by_owner(config: Config) -> tuple[list[re.Match[str]], list[re.Match[
     unclear: list[re.Match[str]] = []
     for name in _names(folder):
         if match := _NAME.fullmatch(name):
-            if match[2] == installation or (match[2] is None and (not config.backup.to or name == last_name)):
+            if match[3] == installation or (match[3] is None and (not config.backup.to or name == last_name)):
                 ours.append(match)
-            elif match[2] is None:
+            elif match[3] is None:
                 unclear.append(match)
     return ours, unclear
 

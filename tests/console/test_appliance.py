@@ -72,7 +72,7 @@ def test_a_backup_is_created_followed_and_downloaded(signed_in: Callable[[str], 
     while "Backing up." in (part := browser.get(f"{here}?part=live").text):
         assert clock.monotonic() < ends
     assert "verified" in part
-    (link,) = re.findall(rf'href="({page}/gos-[\w-]+\.gosb)"', part)
+    (link,) = re.findall(rf'href="({page}/gos-[\w.-]+\.gosb)"', part)
     download = browser.get(browser.at("acme", link))
     path = running.config.data / "backups" / link.rpartition("/")[2]
     assert download.content == path.read_bytes()
