@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from appliance.core.database.presence import is_any_alive
 from appliance.core.errors import Conflict
 from appliance.core.scope import tenant_ids
 from appliance.core.sentences import Sentence
+from appliance.tenants import record_for_appliance
 
 from .backup_jobs import delete_all as delete_all_backup_jobs
 from .copying import FileSource, entity_statements
@@ -48,7 +49,8 @@ class RestoreRequest:
     """The options of a restore.
 
     `key_file` is the key file of the appliance, needed if the backup does not contain it.  `replace` moves existing data aside;
-    settings that the backup lacks are copied from there.  `spare_bytes` must stay free on the disk.
+    settings that the backup lacks are copied from there.  `spare_bytes` must stay free on the disk.  With `by`, who restores it,
+    the restore is entered into the trail of the restored appliance.
     """
 
     path: BackupSource
@@ -56,6 +58,12 @@ class RestoreRequest:
     key_file: Path | None = None
     replace: bool = False
     spare_bytes: int = SPARE_BYTES
+    by: str = ""
+
+    @property
+    def source(self) -> str:
+        """Path or address of what is restored."""
+        return str(self.path.absolute() if isinstance(self.path, Path) else self.path)
 
     def unpack(self, folder: Path) -> VerifiedBackup:
         """Unpack the backup into an empty folder, and verify all of it."""
@@ -98,7 +106,7 @@ def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest)
         _check_keys(config, checked)
         stayed = tuple(_copy_settings(folder, data)) if request.replace else ()
         missing = tuple(name for name in checked.manifest["left_out"] if not (folder / name).exists())
-        migrated = _load_data(config, places_of, checked)
+        migrated = _load_data(config, places_of, checked, request)
         os.sync()
         aside = _activate(folder, data)
     return RestoreResult(data, aside, checked.manifest, tuple(migrated), stayed, missing)
@@ -196,7 +204,7 @@ def _open_sealer(checked: VerifiedBackup, keys: tuple[bytes, ...]) -> Sealer:
     return Sealer(present[newest], digest_key=open_digest_key(present[newest], digests))
 
 
-def _load_data(config: Config, places_of: PlacesOf, checked: VerifiedBackup) -> list[str]:
+def _load_data(config: Config, places_of: PlacesOf, checked: VerifiedBackup, request: RestoreRequest) -> list[str]:
     """Loads the database and the contents into the configured places; returns the migrations applied."""
     url = config.database_url
     own = url == f"sqlite:///{config.data / DATABASE}"
@@ -209,7 +217,7 @@ def _load_data(config: Config, places_of: PlacesOf, checked: VerifiedBackup) -> 
         if not own:
             _load(checked.folder / DATABASE)
         migrated = migrations.migrate()
-        db.write(_revoke_access)
+        db.write(lambda: _complete(request, checked.manifest))
     finally:
         db.close_database()
     if own:
@@ -266,6 +274,14 @@ def _upload_contents(places: Places, folder: Path) -> None:
             else:
                 places.adopt(path, place)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _complete(request: RestoreRequest, manifest: Mapping[str, Any]) -> None:
+    """Inside a write: revoke what may have been revoked since, and enter the restore into the trail of the appliance."""
+    _revoke_access()
+    if request.by:
+        fields = {name: manifest[name] for name in ("made_at", "moment", "version") if name in manifest} | {"by": request.by}
+        record_for_appliance("backup.restore", request.source, fields)
 
 
 def _revoke_access() -> None:

@@ -1,6 +1,8 @@
 """`gos backup` and `gos restore`."""
 
 import argparse
+import os
+import pwd
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -139,7 +141,7 @@ def run_restore(args: argparse.Namespace) -> int:
         print_result(args, summary, whole=True, **manifest)
         return 0
 
-    request = restoring.RestoreRequest(source, passphrase, args.key, args.replace)
+    request = restoring.RestoreRequest(source, passphrase, args.key, args.replace, by=operator_name())
     done = restoring.restore_backup(partial(load_restored, args, config), make_places, request)
     print_result(
         args, describe(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
@@ -147,6 +149,15 @@ def run_restore(args: argparse.Namespace) -> int:
         aside=str(done.previous_data) if done.previous_data else None, stayed=list(done.copied), missing=list(done.missing),
     )  # fmt: skip
     return 0
+
+
+def operator_name() -> str:
+    """The user of the operating system who runs the command, by name if it has one."""
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # in a container
+        return str(number)
 
 
 def load_restored(args: argparse.Namespace, config: Config, restored_config: Path | None) -> Config:

@@ -1,5 +1,6 @@
 """A backup contains everything and is restored unchanged or refused."""
 
+import json
 import random
 import subprocess
 import sys
@@ -21,9 +22,11 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import AlreadyExists, Conflict
 from appliance.core.leases import OrphanFinder
+from appliance.core.pages import PageRequest
 from appliance.documents.models import DocumentRow
 from appliance.integrations import records
-from appliance.tenants import people, service
+from appliance.monitor import audit
+from appliance.tenants import appliance_scope, people, service
 from appliance.tenants.sign_in import sessions
 from tests.backups.conftest import CANARY, PASSPHRASE, World, digests, make_world, restore
 
@@ -51,6 +54,21 @@ def test_a_restored_backup_is_complete(from_kind: str, to_kind: str, tmp_path: P
         # What is new gets numbers of its own.
         service.set_secret(scope, sealer, "other", "another value of a test")
         db.write(lambda: db.execute("INSERT INTO task (queue, data, priority) VALUES ('x', ?, 0)", (b"x",)))
+
+
+@pytest.mark.parametrize("to_kind", ["sqlite", "postgresql"])
+def test_who_restored_it_is_in_the_restored_trail(to_kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    source = make_world(tmp_path / "data")
+    with source.opened():
+        source.fill()
+        backup = source.backup(tmp_path / "whole.gosb")
+    target = make_world(tmp_path / "elsewhere", url_of(to_kind, request))
+    done = restore(backup.path, target, by="operator")
+    with target.opened():
+        entry = audit.list_entries(appliance_scope(), audit.AuditFilter(action="backup.restore"), PageRequest()).items[0]
+        assert audit.verify(appliance_scope()).intact
+    assert (entry.actor, entry.subject) == ("system", str(backup.path))
+    assert f'"made_at":"{done.manifest["made_at"]}"' in json.dumps(entry.fields, separators=(",", ":")).replace("\\", "")
 
 
 @pytest.fixture(scope="module")

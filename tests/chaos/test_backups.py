@@ -22,7 +22,7 @@ from tests.store.two_servers import TwoServers, two_servers
 
 PAGE = "/console/appliance/backups"
 LOCK, HALTED = "LOCK TABLE document IN ACCESS EXCLUSIVE MODE", 'DECLARE gos_%"document"%'
-LINK = re.compile(rf'href="({PAGE}/gos-[\w-]+\.gosb)"')
+LINK = re.compile(rf'href="({PAGE}/gos-[\w.-]+\.gosb)"')
 
 
 def request_backup(browser: httpx.Client) -> int:

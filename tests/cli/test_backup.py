@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import pwd
 import secrets
 import shutil
 import sys
@@ -52,6 +54,23 @@ def test_an_unencrypted_backup_lists_what_it_omits(gos: Gos, tmp_path: Path) -> 
     assert "left out because the backup is not encrypted: key" in errors
     (tmp_path / "other").write_text("no backup")
     assert "is not a backup" in gos("restore", "--verify", str(tmp_path / "other"))[2]
+
+
+def test_the_trail_of_what_is_restored_says_so(gos: Gos, tmp_path: Path) -> None:
+    file, copy = str(tmp_path / "whole.gosb"), str(tmp_path / "restored")
+    assert gos("tenant", "add", "acme")[0] == 0
+    assert gos("backup", file)[0] == 0
+    key = str(tmp_path / "data" / "key")
+    assert gos("--data", copy, "restore", file, "--key", key)[0] == 0
+    manifest = json.loads(gos("restore", "--verify", file, "--json")[1])
+    assert "intact" in gos("--data", copy, "audit", "verify", "--appliance")[1]
+    entry = [json.loads(line) for line in gos("--data", copy, "audit", "export", "--appliance")[1].splitlines()][-1]
+    assert (entry["action"], entry["actor"], entry["subject"]) == ("backup.restore", "system", file)
+    fields = entry["fields"] if isinstance(entry["fields"], dict) else json.loads(entry["fields"])
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert fields == {"made_at": manifest["made_at"], "version": manifest["version"], "by": user}
+    here = gos("audit", "export", "--appliance")[1]
+    assert "backup.restore" not in here, "the appliance of the backup was not restored"
 
 
 def test_a_restore_says_which_settings_stay_and_which_are_missing(gos: Gos, tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ class PointRequest(RestoreRequest):
     place: str = ""
     moment: int | None = None
 
+    @property
+    def source(self) -> str:
+        """Folder or address of the points."""
+        return self.place
+
     def unpack(self, folder: Path) -> VerifiedBackup:
         """Restore the database and the files of the moment into an empty folder, and verify them."""
         store = open_point_store(self.config, self.place)

@@ -9,7 +9,7 @@ from appliance.app.parts import make_places
 from appliance.backups import restoring
 from appliance.backups.buckets import is_bucket
 from appliance.backups.points import PointRequest
-from appliance.cli.backup import describe, load_restored
+from appliance.cli.backup import describe, load_restored, operator_name
 from appliance.cli.output import print_result
 from appliance.core import clock
 from appliance.core.config import Config
@@ -28,7 +28,9 @@ def restore_point(args: argparse.Namespace, config: Config, passphrase: str | No
         )
     moment = None if args.at == LATEST else clock.parse_rfc3339(args.at, pointer="/at")
     place = args.file if is_bucket(args.file) else str(Path(args.file).absolute())
-    request = PointRequest(Path(place), passphrase, args.key, args.replace, config=config, place=place, moment=moment)
+    request = PointRequest(
+        Path(place), passphrase, args.key, args.replace, by=operator_name(), config=config, place=place, moment=moment
+    )
     done = restoring.restore_backup(partial(load_restored, args, config), make_places, request)
     contents = done.manifest["contents"]
     reached = f"The last change before {done.manifest['moment']} is of {done.manifest['made_at']}. {describe(done)}"

@@ -124,6 +124,10 @@ def test_what_was_deleted_is_restored_to_the_second_before(gos: Gos, settings: d
     code, _, errors = gos("--data", str(tmp_path / "never"), "restore", settings["points_to"], "--at", "2020-01-01T00:00:00Z")
     assert code != 0
     assert "has points from 20" in errors
+    trail = gos("--data", str(tmp_path / "before"), "audit", "export", "--appliance")[1].splitlines()
+    entry = json.loads(trail[-1])
+    assert (entry["action"], entry["subject"]) == ("backup.restore", settings["points_to"])
+    assert f'"moment":"{at[:-1]}.000Z"' in json.dumps(entry["fields"], separators=(",", ":")).replace("\\", "")
     restored = running.start(running.make_config(tmp_path / "before"))
     try:
         with restored.api("acme") as api:
