@@ -23,7 +23,6 @@ from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
 from tests.backups.backup_processes import BackupProcess
 from tests.backups.conftest import PASSPHRASE, World, make_world
-from tests.processes.world import wait_until
 
 HOUR = 3_600_000
 
@@ -55,36 +54,6 @@ def test_a_backup_is_made_when_due_and_old_ones_are_deleted(scheduled: World, mo
     assert state.next_at == state.files[0].made_at + HOUR
     texts = dict(findings(scheduled.config))
     assert "is complete" in texts["ok"]
-
-
-def test_two_backups_of_one_moment_have_two_names(scheduled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = clock.now_ms()
-    monkeypatch.setattr(clock, "now_ms", lambda: now)
-    with scheduled.opened():
-        own = BackupProcess(scheduled.config, scheduled.places)
-        first = own.run_due()
-        own.request(PASSPHRASE)
-        wait_until(lambda: all(job.result is not None for job in backup_jobs.list_jobs()))
-        second = max(backup_jobs.list_jobs(), key=lambda job: job.number).result
-        files = list_backups(scheduled.config)
-    assert first is not None
-    assert second is not None
-    assert (first.problem, second.problem) == (None, None)
-    assert first.path != second.path
-    assert {each.name for each in files} == {Path(first.path).name, Path(second.path).name}
-
-
-def test_backups_of_one_second_are_told_apart_by_their_milliseconds(scheduled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a bucket nobody looks whether a name is taken."""
-    moments = [1_800_000_000_123, 1_800_000_000_124]
-    names = []
-    with scheduled.opened():
-        for now in moments:
-            monkeypatch.setattr(clock, "now_ms", lambda now=now: now)
-            names.append(backup_folder.new_path(scheduled.config).name)
-    assert [backup_folder.moment_of_name(name) for name in names] == moments
-    assert names[0].startswith("gos-20270115T080000.123Z-ins_")
-    assert backup_folder.moment_of_name(names[0].replace(".123Z", "Z")) == 1_800_000_000_000, "as earlier releases name them"
 
 
 def _leave_partial_files(folder: Path, backup_file: Path) -> None:
