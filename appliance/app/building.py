@@ -35,7 +35,7 @@ from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.policies import PolicyService
 from appliance.integrations import Integrations, SharedCredentials
 from appliance.llm import LanguageModels
-from appliance.monitor import AuditChecks, AuditForwarding, DiskGauge, KeyTraffic, Webhooks
+from appliance.monitor import AuditChecks, AuditForwarding, DiskGauge, KeyTraffic, Webhooks, audit
 from appliance.monitor.alerts import Alerts
 from appliance.processes import ProcessFlow
 from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
@@ -45,7 +45,7 @@ from appliance.sandbox import Pool, default_folder
 from appliance.solutions import Referrers, SolutionServices, Transfers
 from appliance.tenants import LargeBodies, RateLimiter
 from appliance.tenants import service as tenants
-from appliance.tenants.keys import KeyRequests, RefusedRequests
+from appliance.tenants.keys import KeyRequests, RefusedRequests, lineage
 from appliance.tenants.provisioning import Provisioning
 from appliance.tenants.second_factors import SecondFactors
 from appliance.tenants.sign_in import PasswordChecks, PasswordResets, open_counts
@@ -135,6 +135,7 @@ def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     """Open the store, set the limits that are global to this process, and build the mechanisms."""
     sealer = open_store(config)
     _set_limits(config)
+    audit.set_account_lookup(lineage.find_account_of)
     places = make_places(config, installation_id(sealer))
     cached, holders = make_cached_places(config, places), blob_holders()
     return Mechanisms(

@@ -16,7 +16,7 @@ from .tenant_tables import EXPORTED, NOT_EXPORTED
 # already, and jobs on the tenant, such as the reset itself.
 PRESERVED = frozenset({
     "api_key", "authority_grant", "blob", "confirmation", "invitation", "key_address", "key_request", "key_usage", "membership",
-    "secret", "session", "audit_chain", "audit_entry", "tenant_job",
+    "secret", "service_account", "session", "audit_chain", "audit_entry", "tenant_job",
 })  # fmt: skip
 
 

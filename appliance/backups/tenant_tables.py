@@ -34,6 +34,7 @@ NOT_EXPORTED: Mapping[str, str] = {
     **dict.fromkeys(("domain_name", "certificate", "certificate_order"), "belongs to a domain"),
     **dict.fromkeys(("key_address", "key_request", "key_usage"), "belongs to an API key"),
     **dict.fromkeys(("api_key", "document_share", "invitation"), "gives access; must be issued again"),
+    "service_account": "owners of this appliance gave it its scopes; create it again, and issue keys",
     "confirmation": "applies to this appliance only; must be requested again",
     **dict.fromkeys(("session", "email_code", "step_up", "webapp_sign_in", "webapp_visit"), "gives access temporarily"),
     **dict.fromkeys(("integration_token", "integration_consent"), "contains sealed secrets; connect again"),

@@ -43,6 +43,7 @@ MODULES: Mapping[str, str] = {
     "scim": "people",
     "secret": "tenant",
     "serve": "serve",
+    "service-account": "tenants.service_accounts",
     "tenant": "tenant",
     "test": "testing",
     "translation": "translation",

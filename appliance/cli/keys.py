@@ -6,7 +6,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.scope import TenantScope
-from appliance.tenants import APPLIANCE_SCOPES, SCOPES, appliance_scope, service
+from appliance.tenants import APPLIANCE_SCOPES, SCOPES, appliance_scope, service, service_accounts
 from appliance.tenants.keys import KeyChanges, changes, keys, resource_limits
 
 from .output import add_json, opened_store, print_result, print_rows, read_store
@@ -19,7 +19,7 @@ def add_commands(commands: Any) -> None:
     add.add_argument("--name", required=True)
     add.add_argument(
         "--scope", action="append", choices=sorted({**SCOPES, **APPLIANCE_SCOPES}), metavar="SCOPE",
-        help="may be repeated; default: every scope of a tenant's keys, or of the appliance's",
+        help="may be repeated; default: every scope of a tenant's keys, of the appliance's, or of the service account",
     )  # fmt: skip
     add.add_argument("--environment", default="live")
     add.add_argument(
@@ -33,6 +33,7 @@ def add_commands(commands: Any) -> None:
             f"--{kind}", action="append", default=[], metavar="NAME", dest=plural,
             help=f"limit the key to this {kind}, and to others named so; it reaches no process, collection or integration else",
         )
+    add.add_argument("--service-account", metavar="NAME", help="the service account of the tenant that the key belongs to")
     add.add_argument("--quiet", action="store_true", help="print only the key")
     listing = what.add_parser("list", help="list the keys, without their texts")
     rotate = what.add_parser("rotate", help="issue a new key with the same grants")
@@ -76,13 +77,21 @@ def run_add(args: argparse.Namespace) -> int:
     with opened_store(config) as sealer:
         scope = _scope_of(args)
         spec = keys.KeySpec(
-            name=args.name, scopes=args.scope or sorted(scope.scopes), environment=args.environment, expires_in_days=args.days,
+            name=args.name, scopes=args.scope or _default_scopes(scope, args.service_account), environment=args.environment,
+            expires_in_days=args.days,
             rate_requests=config.limits.rate_requests, rate_window_s=config.limits.rate_window_s, allowed_ips=args.allow,
             kind=args.kind, limits=_limits(args), daily_requests=args.daily,
         )  # fmt: skip
-        row, text = keys.issue_key(scope, sealer, spec)
+        if args.service_account:
+            row, text = service_accounts.issue_key(scope, sealer, args.service_account, spec)
+        else:
+            row, text = keys.issue_key(scope, sealer, spec)
     _print_key(args, row, text)
     return 0
+
+
+def _default_scopes(scope: TenantScope, account_id: str | None) -> list[str]:
+    return sorted(service_accounts.get_account(scope, account_id).scopes if account_id else scope.scopes)
 
 
 def _limits(args: argparse.Namespace) -> dict[str, list[str]] | None:

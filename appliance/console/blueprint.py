@@ -31,6 +31,7 @@ from .pages.settings import (
     members,
     personal_data,
     quotas,
+    service_accounts,
     tenant_export,
     tenant_reset,
     tenant_secrets,
@@ -60,7 +61,7 @@ AREAS = (
     members, monitor, new_factors, password_reset, personal_data,
     policies, policy_decisions, processes, provider_sign_in, proxy_sign_in, quotas, replay, retention, retry_plan,
     schemas, shares,
-    second_factor, sign_in, skills, step_runs,
+    second_factor, service_accounts, sign_in, skills, step_runs,
     tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, integration_actions, versions, visiting,
     webapps,
 )  # fmt: skip

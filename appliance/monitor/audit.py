@@ -8,7 +8,7 @@ with an export can recompute it.
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import or_
@@ -59,11 +59,37 @@ class ChainStatus:
     last_hash: str = field(default="", compare=False)
 
 
+AccountLookup = Callable[[TenantScope, str], str]
+
+
+@dataclass
+class _Accounts:
+    """Finds the service account that a key belongs to; unknown until the appliance is composed."""
+
+    find: AccountLookup | None = None
+
+
+_accounts = _Accounts()
+
+
+def set_account_lookup(find: AccountLookup) -> None:
+    """Set `find(scope, actor)`, which returns the service account (`service:…`) that a key belongs to, or an empty text."""
+    _accounts.find = find
+
+
+def _attribute(scope: TenantScope, fields: Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any] | None]:
+    """The actor of an entry and its fields: for a key of a service account the account, with the key's id as `api_key`."""
+    account = _accounts.find(scope, scope.actor) if _accounts.find is not None and scope.actor.startswith("key:") else ""
+    return (account, {**(fields or {}), "api_key": scope.actor.removeprefix("key:")}) if account else (scope.actor, fields)
+
+
 def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, Any] | None = None) -> int:
     """Inside a write: add an entry for the scope's actor; returns its number in the tenant's chain.
 
+    What a key of a service account does is an entry of the account, with the id of the key as `api_key` in its fields.
     `action` has the form `key.revoke`, `subject` names the object; secrets in `fields` are redacted.
     """
+    actor, fields = _attribute(scope, fields)
     # The upsert locks the chain's row, so that concurrent writers on a database server are serialized.
     ((seq, previous),) = db.rows(
         "INSERT INTO audit_chain (tenant_id, base_seq, base_hash, last_seq, last_hash) VALUES (?, 0, ?, 1, ?) "
@@ -71,7 +97,7 @@ def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, A
         (scope.tenant_id, GENESIS, GENESIS),
     )
     entry = AuditEntry(
-        tenant_id=scope.tenant_id, seq=seq, at=clock.now_ms(), actor=scope.actor, action=action,
+        tenant_id=scope.tenant_id, seq=seq, at=clock.now_ms(), actor=actor, action=action,
         subject=storable_text(subject, 500), fields=storable_json(fields, FIELDS_BYTES), previous_hash=previous,
     )  # fmt: skip
     entry.hash = hash_of(entry)

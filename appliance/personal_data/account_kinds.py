@@ -82,6 +82,12 @@ ACCOUNT_KINDS = (
         )),
     ), reason=mark("Audit trails and calls name the key. Unless an owner adopts it, it ends with the account."),
         period=mark("as long as the tenant")),
+    Kind("service-accounts", mark("Service accounts they created or are responsible for"), PSEUDONYMISE, (
+        Table("service_account", {"responsible": ID, "created_by": ID}, (
+            "id", "title", "description", "scopes", "created_at", "disabled_at", "deleted_at",
+        )),
+    ), reason=mark("The account belongs to the tenant and continues. Owners see that nobody is responsible for it any more."),
+        period=mark("as long as the tenant")),
     Kind("key-requests", mark("Requests of API keys they issued"), KEEP, (
         Table("key_request", {"key_id": KEY}, ("id", "at", "method", "path", "status", "address"), paged_by="id"),
     ), reason=_KEYS, setting="retention.key_requests_days"),

@@ -10,7 +10,7 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.processes.definitions import Publication, publications
 from appliance.processes.executions import pausing
-from appliance.tenants import ApiKey, Member, people, scopes_of_role
+from appliance.tenants import ApiKey, Member, people, scopes_of_role, service_accounts
 from appliance.tenants.keys import Issuers, adoption, lineage
 from appliance.tenants.sign_in import OpenSession, sessions
 
@@ -27,12 +27,16 @@ class DependentKey:
 
 @dataclass(frozen=True)
 class MemberAuthority:
-    """Everything that depends on a member: a tree of keys, sessions in this tenant, and published versions (which keep running)."""
+    """Everything that depends on a member: a tree of keys, sessions in this tenant, and published versions (which keep running).
+
+    `accounts` are the names of the service accounts that they are responsible for, which stay with their keys.
+    """
 
     member: Member
     keys: tuple[DependentKey, ...]
     sessions: tuple[OpenSession, ...]
     publications: tuple[Publication, ...]
+    accounts: tuple[str, ...] = ()
 
     @property
     def shrinking(self) -> tuple[DependentKey, ...]:
@@ -52,7 +56,8 @@ def read_authority(scope: TenantScope, user_id: str, role: str | None = None) ->
     responsible = [(each, each.granted_by or each.published_by) for each in publications.list_publications(scope)]
     people_by_actor = {actor: lineage.people_behind(scope, actor) for _publication, actor in responsible}
     theirs = [each for each, actor in responsible if user_id in people_by_actor[actor]]
-    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(theirs))
+    accounts = tuple(service_accounts.list_of_responsible(scope, user_id))
+    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(theirs), accounts)
 
 
 def _to_dependent_key(row: ApiKey, depth: int, remaining: frozenset[str], issuers: Issuers) -> DependentKey:

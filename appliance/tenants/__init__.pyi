@@ -7,6 +7,7 @@ from . import people as people
 from . import preferences as preferences
 from . import quota_settings as quota_settings
 from . import service as service
+from . import service_accounts as service_accounts
 from . import starters as starters
 from .hosts import FindCustomHost as FindCustomHost
 from .hosts import HostMatch as HostMatch
@@ -44,6 +45,9 @@ from .service import SecretName as SecretName
 from .service import is_secret_name as is_secret_name
 from .service import list_tenants as list_tenants
 from .service import system_scope as system_scope
+from .service_accounts import AccountChanges as AccountChanges
+from .service_accounts import AccountSpec as AccountSpec
+from .service_accounts import ServiceAccount as ServiceAccount
 from .streams import PLACE as PLACE
 from .streams import AdmissionSlot as AdmissionSlot
 from .streams import NoSlot as NoSlot

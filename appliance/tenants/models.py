@@ -273,6 +273,25 @@ class ApiKey(PlatformModel):
     limits = JsonField(null=True)  # see keys.resource_limits; None does not limit
 
 
+class ServiceAccountRow(TenantModel):
+    """A program as a member of the tenant.  The row of a deleted one stays: trails name it, so no other may have its name."""
+
+    label = "service account"
+    id = peewee.TextField()  # its slug
+    title = peewee.TextField()
+    description = peewee.TextField()
+    scopes = JsonField()
+    responsible = peewee.TextField(null=True)  # the id of a person
+    created_by = peewee.TextField()
+    created_at = peewee.BigIntegerField()
+    disabled_at = peewee.BigIntegerField(null=True)
+    deleted_at = peewee.BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "service_account"
+        primary_key = peewee.CompositeKey("tenant_id", "id")
+
+
 class Secret(TenantModel):
     label = "secret"
     name = peewee.TextField()

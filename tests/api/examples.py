@@ -13,11 +13,12 @@ from tests.api.policy_examples import POLICIES
 from tests.api.resources import FIELDS, Resources, fresh
 from tests.api.secret_examples import SECRETS
 from tests.api.skill_examples import SKILLS
+from tests.api.tenants.service_account_examples import SERVICE_ACCOUNTS
 from tests.api.webapp_examples import WEBAPPS
 
 __all__ = ["EXAMPLES", "Example", "solution"]
 EXAMPLES: dict[str, Callable[[Resources], Example]] = {
-    **WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS, **POLICIES, **SECRETS,
+    **WEBAPPS, **DELIVERY, **DOCUMENTS, **DOMAINS, **AGENTS, **SKILLS, **POLICIES, **SECRETS, **SERVICE_ACCOUNTS,
 }  # fmt: skip
 Make = Callable[[Resources], Example]
 

@@ -32,7 +32,8 @@ COVERED = {
     ),
     "tests/tenants/test_interleaving.py": (
         "add_member remove_member make_invitation revoke_invitation issue_key rotate_key revoke_key change_key set_secret "
-        "delete_secret add_secret_binding remove_secret_binding"
+        "delete_secret add_secret_binding remove_secret_binding create_service_account change_service_account "
+        "delete_service_account issue_service_account_key"
     ),
     "tests/webapps/test_interleaving.py": (
         "create_webapp change_webapp delete_webapp create_webapp_version put_webapp_content finalize_webapp_version publish_webapp "

@@ -19,8 +19,9 @@ DESTROYING = frozenset({
 # Verbs that create something, decide a request, can be undone on the same page, or confirm on their own page (act).
 HARMLESS = frozenset({
     "accept", "acknowledge", "act", "activate", "add", "adopt", "answer", "apply", "approve", "ask", "begin", "change", "check",
-    "choose", "claim", "close", "compare", "confirm", "connect", "copy", "create", "decide", "deliver", "deploy", "dismiss",
-    "download", "edit", "enable", "execute", "explain", "export", "filter", "find", "follow", "guess", "hold", "import", "install",
+    "choose", "claim", "close", "compare", "confirm", "connect", "copy", "create", "decide", "deliver", "deploy", "disable",
+    "dismiss", "download", "edit", "enable", "execute", "explain", "export", "filter", "find", "follow", "guess", "hold", "import",
+    "install",
     "invite", "issue", "look", "make", "move", "name", "note", "open", "pause", "pin", "plan", "preview", "prove", "publish", "put",
     "read", "rename", "replay", "request", "resume", "retain", "retry", "rotate", "run", "save", "send", "set", "settle",
     "share", "show", "sign", "start", "store", "switch", "test", "try", "upload", "validate", "verify", "write",

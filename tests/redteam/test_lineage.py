@@ -69,7 +69,7 @@ def test_a_demoted_issuers_key_shrinks_with_them_and_grows_again(
     acme.post("/api/v1/members", json={"login": login, "role": "viewer"}).raise_for_status()
     refused = client.post(KEYS, json={"name": "next", "scopes": ["logs.read"]})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "scope_missing")
-    assert "the person who issued it no longer has that scope" in refused.json()["error"]["message"]
+    assert "or service account that issued it no longer has that scope" in refused.json()["error"]["message"]
     assert client.get(KEYS).status_code == 200, "a viewer reads keys"
     acme.post("/api/v1/members", json={"login": login, "role": "owner"}).raise_for_status()
     assert client.post(KEYS, json={"name": "next", "scopes": ["logs.read"]}).status_code == 201

@@ -229,3 +229,7 @@ def _add_keys(house: FurnishedTenant) -> None:
         house.things["key"] = house.ask("POST", "/keys", {"name": name, "scopes": scopes, "expires_at": expires_at})["id"]
     old = house.ask("POST", "/keys", {"name": "old shop", "scopes": ["entities.read"]})
     house.ask("DELETE", f"/keys/{old['id']}")
+    intake = {"id": "order-intake", "title": "Order intake", "description": "Reads orders from the shop and starts the process."}
+    scopes = ["entities.read", "processflow.execute", "processflow.read"]
+    house.things["account"] = house.ask("POST", "/service-accounts", {**intake, "scopes": scopes, "responsible": LOGIN})["id"]
+    house.ask("POST", "/service-accounts/order-intake/keys", {"name": "shop", "scopes": scopes[1:]})

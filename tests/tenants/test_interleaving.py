@@ -10,7 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.tenants import invitations, people, service
+from appliance.tenants import AccountChanges, AccountSpec, invitations, people, service, service_accounts
 from appliance.tenants.grants import confirmations, secret_bindings
 from appliance.tenants.grants.confirmations import ConfirmationDecisions, ConfirmationRequest
 from appliance.tenants.invitations import InvitationSpec
@@ -151,6 +151,45 @@ def a_key_becomes_an_agent_s_and_issues_another(of: Office) -> Pair:
     return Pair(lambda: keys.convert_to_agent_key(of.ann, key.id), lambda: of.issue(acting), read)
 
 
+# -- service accounts
+
+
+def make_account(of: Office, name: str = "intake") -> str:
+    spec = AccountSpec(name, "Intake", ["keys.read", "keys.write"], responsible=Person.get_by_id(user_of(of.bob)).login)
+    return service_accounts.create_account(of.ann, spec).id
+
+
+def issue_for(of: Office, account: str) -> None:
+    service_accounts.issue_key(of.ann, of.sealer, account, keys.KeySpec("its", ["keys.read"]))
+
+
+def two_service_accounts_of_one_name(of: Office) -> Pair:
+    return Pair.of((partial(make_account, of),) * 2, lambda: of.count("service_account"))
+
+
+def a_service_account_is_deleted_and_gets_a_key(of: Office) -> Pair:
+    account = make_account(of)
+    return Pair(lambda: service_accounts.delete_account(of.ann, account), lambda: issue_for(of, account), of.key_states)
+
+
+def a_service_account_is_disabled_and_renamed(of: Office) -> Pair:
+    account = make_account(of)
+    return Pair.of(
+        (partial(service_accounts.change_account, of.ann, account, each)
+         for each in (AccountChanges(is_disabled=True), AccountChanges(title="Orders"))),
+        lambda: [(each.state, each.title) for each in service_accounts.list_accounts(of.scope, PageRequest(10)).items],
+    )  # fmt: skip
+
+
+def a_service_account_is_created_by_an_owner_who_is_removed(of: Office) -> Pair:
+    spec = AccountSpec("intake", "Intake", ["keys.read"], responsible=Person.get_by_id(user_of(of.ann)).login)
+    return Pair(
+        lambda: people.remove_member(of.ann, user_of(of.bob)),
+        lambda: service_accounts.create_account(of.bob, spec),
+        lambda: of.count("service_account"),
+    )
+
+
 # -- secrets, confirmations, preferences, requests
 
 
@@ -259,6 +298,8 @@ PAIRS: dict[str, Callable[[Office], Pair]] = {
         an_invitation_is_accepted_and_revoked, an_invitation_is_accepted_and_its_inviter_removed, somebody_is_invited_twice,
         somebody_is_invited_and_added, a_key_is_rotated_twice, a_key_is_rotated_and_revoked, a_key_is_revoked_and_issues_another,
         a_key_is_rotated_and_issues_another, a_member_is_removed_and_issues_a_key, a_key_becomes_an_agent_s_and_issues_another,
+        two_service_accounts_of_one_name, a_service_account_is_deleted_and_gets_a_key, a_service_account_is_disabled_and_renamed,
+        a_service_account_is_created_by_an_owner_who_is_removed,
         two_values_of_a_secret, a_secret_is_set_and_deleted, a_secret_is_bound_twice,
         a_secret_is_bound_and_deleted, a_binding_is_removed_twice, a_confirmation_is_given_and_refused,
         a_confirmation_is_given_by_an_owner_who_is_removed, the_same_confirmation_is_requested_twice,

@@ -38,8 +38,8 @@ def authenticate(services: Services, route: Route, request: Request, callers: li
 def _why_missing(scope: str, caller: Caller) -> str:
     if scope in caller.withheld:
         return Sentence(
-            "this key was issued with the scope %(scope)s, but the person who issued it no longer has that scope; ask "
-            "an owner to adopt the key in the console (API keys)",
+            "this key was issued with the scope %(scope)s, but the person, key or service account that issued it no longer has "
+            "that scope; ask an owner to give it back, or to adopt the key in the console (API keys)",
             scope=scope,
         )
     return Sentence("this key lacks the scope %(scope)s; use or issue a key that has it", scope=scope)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 _DESCRIPTIONS: Mapping[str, str] = {
+    "account_id": "Slug of the service account, as it was created.",
     "action": "Name of an action of the integration, as its list of actions shows it.",
     "agent_id": "Slug of the agent, as it was created.",
     "alert_id": "Identifies the alert; `id` in the list of alerts.",

@@ -22,6 +22,7 @@ FAMILIES: Mapping[str, str] = {
     "solutions": "Plan, apply and export everything of a tenant as one folder.",
     "secrets": "Sealed values that integrations, triggers and processes use; they are never read back.",
     "keys": "API keys: issue, rotate, adopt, revoke.",
+    "service-accounts": "Programs as members of this tenant, whose keys depend on no person.",
     "members": "People who may work in this tenant, and their roles.",
     "invitations": "Links with which people join the tenant.",
     "quotas": "What this tenant may use, and what it has used.",

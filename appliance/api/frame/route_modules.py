@@ -32,6 +32,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "quotas": ("tenants.quotas",),
     "secrets": ("tenants.secrets",),
+    "service-accounts": ("tenants.service_accounts",),
     "skills": ("agents.skills",),
     "solutions": ("solutions",),
     "tenant": ("tenants.tenants",),

@@ -145,7 +145,8 @@ class KeyView(View):
     issuer: Annotated[
         str,
         Field(
-            description="On whose authority it rests now: `user:…`, `key:…`, or `system` for the command line and the first run."
+            description="On whose authority it rests now: `user:…`, `key:…`, `service:…` (a service account), or `system` for the "
+            "command line and the first run."
         ),
     ]
     effective_scopes: Annotated[
@@ -216,19 +217,29 @@ def issue_key(call: Call) -> Answer:
     agent keys.
     """
     body: IssueKey = call.body
+    row, text = keys.issue_key(call.scope, call.services.sealer, spec_of(call, body), lifetime_ms=lifetime_of(body.expires_at))
+    return answer_new_key(row, text)
+
+
+def spec_of(call: Call, body: IssueKey) -> keys.KeySpec:
+    """The properties of a new key, with the appliance's rate limit unless the body has one."""
     limits = call.services.config.limits
-    spec = keys.KeySpec(
+    return keys.KeySpec(
         body.name, body.scopes, body.environment, allowed_ips=body.allowed_ips, kind=body.kind,
         rate_requests=body.rate_limit.requests if body.rate_limit else limits.rate_requests,
         rate_window_s=body.rate_limit.window_s if body.rate_limit else limits.rate_window_s,
         is_default_rate=body.rate_limit is None, limits=None if body.limits is None else body.limits.model_dump(),
         daily_requests=body.daily_requests, records_requests=body.records_requests,
     )  # fmt: skip
-    row, text = keys.issue_key(call.scope, call.services.sealer, spec, lifetime_ms=_lifetime(body.expires_at))
+
+
+def answer_new_key(row: ApiKey, text: str) -> Answer:
+    """The answer with the key's text; one that is repeated for the same request is without it."""
     return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
 
 
-def _lifetime(expires_at: str | None) -> int | None:
+def lifetime_of(expires_at: str | None) -> int | None:
+    """The milliseconds from now to `expires_at`; ValidationFailed."""
     if expires_at is None:
         return None
     lifetime = clock.parse_rfc3339(expires_at, pointer="/expires_at") - clock.now_ms()
@@ -268,10 +279,10 @@ def rotate_key(call: Call, key_id: str) -> Answer:
     """Replace a key by a new one.
 
     The new key has the same grants; the old key stays valid for `overlap_seconds`. A key that rotates itself keeps its issuer;
-    otherwise the caller becomes the issuer of the new key. Keys issued by the old key depend on the new one.
+    otherwise the caller becomes the issuer of the new key, unless it belongs to a service account. Keys issued by the old key
+    depend on the new one.
     """
-    row, text = keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds)
-    return Answer(key_view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=key_view(row))
+    return answer_new_key(*keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds))
 
 
 @route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView, errors=(Conflict,))

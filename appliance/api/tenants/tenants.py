@@ -106,6 +106,9 @@ class MemberAuthorityView(View):
     keys: Annotated[list[RestingKeyView], Field(description="Active keys that descend from the member, each after its issuer.")]
     sessions: Annotated[list[RestingSessionView], Field(description="Browsers in which the person is signed in to this tenant.")]
     processes: Annotated[list[RestingProcessView], Field(description="Published versions for which the member is responsible.")]
+    service_accounts: Annotated[
+        list[str], Field(description="Service accounts for which the member is responsible; they and their keys stay.")
+    ]
 
 
 class AuthorityQuery(Query):
@@ -242,7 +245,8 @@ def _authority_view(authority: offboarding.MemberAuthority) -> MemberAuthorityVi
     ]  # fmt: skip
     member = authority.member
     return MemberAuthorityView(
-        user_id=member.user_id, login=member.login, role=member.role, keys=keys, sessions=sessions, processes=processes
+        user_id=member.user_id, login=member.login, role=member.role, keys=keys, sessions=sessions, processes=processes,
+        service_accounts=list(authority.accounts),
     )
 
 

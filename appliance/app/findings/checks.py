@@ -24,7 +24,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
 from appliance.documents.contents import Scanner, check_command, eicar
-from appliance.tenants import service
+from appliance.tenants import service, service_accounts
 from appliance.tenants.grants import confirmations
 from appliance.upgrade import findings as upgrade_findings
 from appliance.webapps.certificates import list_host_certificates
@@ -304,6 +304,20 @@ def authority_findings() -> Iterator[Finding]:
             yield "note", f"the tenant {tenant.id} has {len(waiting) - MOST_CONFIRMATIONS} more that wait for an owner"
 
 
+def responsibility_findings() -> Iterator[Finding]:
+    """Report service accounts for which nobody is responsible, by tenant; the store must be open."""
+    for tenant in service.list_tenants():
+        unattended = service_accounts.list_without_responsible(service.system_scope(tenant.id))
+        if unattended:
+            listed = ", ".join(each.id for each in unattended[:MOST_CONFIRMATIONS])
+            more = f" and {len(unattended) - MOST_CONFIRMATIONS} more" if len(unattended) > MOST_CONFIRMATIONS else ""
+            yield "note", (
+                f"nobody is responsible for these service accounts of the tenant {tenant.id}, because the person left or is "
+                f"disabled: {listed}{more}; their keys still work, and an owner can choose another person in the console, under "
+                "Service accounts"
+            )
+
+
 def certificate_findings(config: Config) -> Iterator[Finding]:
     """Report certificates that could not be issued, have expired or will soon; the store must be open."""
     now = clock.now_ms()
@@ -326,7 +340,8 @@ def certificate_findings(config: Config) -> Iterator[Finding]:
 
 _OPENED: dict[str, Callable[[Config], Iterator[Finding]]] = {
     "master-key": master_key_findings, "clock": lambda _: _clock(), "certificates": certificate_findings,
-    "confirmations": lambda _: authority_findings(), "accounts": account_findings, "tls": tls_findings,
+    "confirmations": lambda _: authority_findings(),
+    "service-accounts": lambda _: responsibility_findings(), "accounts": account_findings, "tls": tls_findings,
     "queue": lambda _: queue_findings(), "contents": content_findings, "syslog": syslog_findings,
 }  # fmt: skip
 """The checks of an open database with this release's schema."""

@@ -1,1 +1,1 @@
-"""Commands about the quotas and the expiry of tenants."""
+"""Commands about the quotas, the expiry and the service accounts of tenants."""

@@ -2,14 +2,14 @@
 
 from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.core.texts import gettext as _
-from appliance.tenants import accounts, appliance_scope, people
+from appliance.tenants import accounts, appliance_scope, people, service_accounts
 from appliance.tenants.keys import keys
 
 from .routing import Visit
 
 
 class Names:
-    """Resolves actors such as `user:…` and `key:…` to display names; each is looked up once per page.
+    """Resolves actors such as `user:…`, `key:…` and `service:…` to display names; each is looked up once per page.
 
     `scope` is whose they are, by default the visitor's tenant; in that of the appliance, people need no membership.
     """
@@ -39,6 +39,8 @@ class Names:
         if kind == "key":
             key = keys.find_name(self._scope, name)
             return _("a deleted API key") if key is None else _("API key %(name)s", name=key)
+        if kind == "service" and (title := service_accounts.find_title(self._scope, name)):
+            return _("%(title)s (service account)", title=title)
         if kind == "user" and (former := accounts.find_former_name(name)):
             if former.is_deleted:
                 return _("%(login)s (deleted user)", login=former.login)

@@ -23,6 +23,9 @@ def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:
         row = keys.get_key(scope, key_id)
         if not lineage.is_alive(row):
             raise Conflict("this key is revoked or has expired; issue a new one")
+        if lineage.account_in(row.issuer):
+            raise Conflict("this key belongs to a service account and depends on no person, so it needs no adoption; "
+                           "to change what it may do, change the service account")
         if scope.actor == f"key:{row.id}":
             raise Conflict("a key cannot adopt itself; ask an owner to adopt it in the console")
         if scope.has_agent_key and row.kind != "agent":

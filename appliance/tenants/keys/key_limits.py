@@ -105,6 +105,13 @@ def limit_transferred(limits: KeyLimits | None, row: ApiKey, what: str) -> None:
     row.expires_at = min(row.expires_at, limits.ends_at)
 
 
+def limit_quota(limits: KeyLimits | None, row: ApiKey) -> None:
+    """Give a key of a service account at most the lowest daily quota of the acting keys, which are not above it and so do not
+    count its requests."""
+    quotas = [key.daily_requests for key in (*(limits.above if limits else ()), row) if key.daily_requests]
+    row.daily_requests = min(quotas, default=None)
+
+
 def check_rate(bounds: KeyLimits, requests: int, window_s: int) -> None:
     """ValidationFailed if a key above has a lower rate."""
     if not bounds.allows_rate(requests, window_s):

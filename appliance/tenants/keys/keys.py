@@ -83,9 +83,13 @@ class KeySpec:
     records_requests: bool = False
 
 
-def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms: int | None = None) -> tuple[ApiKey, str]:
+def issue_key(
+    scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms: int | None = None, account: str = ""
+) -> tuple[ApiKey, str]:
     """Issue a key; returns it with its text, which is shown only now.  It is limited by its issuer, and ends with it.
 
+    The issuer is the actor, or the service account `account` (`service:…`), of which the caller has checked that it may have
+    this key; the limits of an acting key apply to it all the same.
     ScopeMissing for scopes the issuer lacks; ValidationFailed for a higher rate, other addresses or a later expiry than
     those of the issuing key, Conflict for too many generations of keys.
     """
@@ -101,17 +105,19 @@ def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms:
         id=ids.new("key"), tenant_id=scope.tenant_id, digest=sealer.digest(text.encode()), name=spec.name,
         environment=spec.environment, prefix=text[:-32], last4=text[-4:], scopes=scopes, created_at=now,
         expires_at=now + (lifetime_ms or spec.expires_in_days * DAY), rate_requests=spec.rate_requests,
-        rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor, issuer=scope.actor,
+        rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor, issuer=account or scope.actor,
         kind="agent" if scope.has_agent_key else spec.kind, limits=limits,
         daily_requests=spec.daily_requests, records_requests=spec.records_requests,
     )  # fmt: skip
     if bounds := key_limits.find_limits(scope):
         _limit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
+        if account:
+            key_limits.limit_quota(bounds, row)
 
     def insert() -> None:
         key_limits.check_not_wider(lineage.reload_scope(scope), scopes)  # the issuer may have lost them, or be gone, by now
         row.save(force_insert=True)
-        fields = {"name": spec.name, "scopes": scopes, "kind": row.kind}
+        fields = {"name": spec.name, "scopes": scopes, "kind": row.kind} | ({"issuer": account} if account else {})
         audit.record(scope, "key.issue", row.id, fields | ({} if row.limits is None else {"limits": row.limits}))
 
     db.write(insert)
@@ -168,9 +174,11 @@ def check_name(name: str) -> None:
         raise ValidationFailed("name must have 1 to 200 printable characters", pointer="/name")
 
 
-def list_keys(scope: TenantScope, page: PageRequest) -> Page[ApiKey]:
-    """The tenant's keys, newest first."""
+def list_keys(scope: TenantScope, page: PageRequest, account: str = "") -> Page[ApiKey]:
+    """The tenant's keys, or those of the service account `account` (`service:…`), newest first."""
     query = RowSelect(ApiKey).where(ApiKey.tenant_id == scope.tenant_id)
+    if account:
+        query = query.where(ApiKey.issuer == account)
     fields = {"created_at": ApiKey.created_at, "name": ApiKey.name, "id": ApiKey.id, "expires_at": ApiKey.expires_at}
     return paginate(query, page, fields)
 
@@ -202,9 +210,9 @@ def find_name(scope: TenantScope, key_id: str) -> str | None:
 def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds: int) -> tuple[ApiKey, str]:
     """Replace a key by a new one with the same grants; the old one works for `overlap_seconds` more, or until it expires.
 
-    A key that rotates itself keeps its issuer, so permissions do not change.  If somebody else rotates it, they become the issuer:
-    they must have its scopes, and a rotating key limits the new key to its own rate and expiry.  Keys that the old key issued
-    depend on the new one from now on; no other key changes.
+    A key that rotates itself keeps its issuer, so permissions do not change.  If somebody else rotates it, they become the issuer,
+    except of a key of a service account: they must have its scopes, and a rotating key limits the new key to its own rate and
+    expiry.  Keys that the old key issued depend on the new one from now on; no other key changes.
 
     ScopeMissing if the key has more scopes than the actor, PolicyDenied if the actor descends from it, ValidationFailed if it is
     used from addresses that the actor may not use, Conflict if it is revoked or has ended with its issuer.
@@ -248,8 +256,13 @@ def _set_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
         return
     key_limits.check_not_wider(scope, old.scopes)
     key_limits.check_no_descendant(scope, old, "rotate")
-    key_limits.limit_transferred(key_limits.find_limits(scope), new, "rotate")
-    new.issuer, new.orphaned_at, new.orphan_until = scope.actor, None, None
+    bounds = key_limits.find_limits(scope)
+    key_limits.limit_transferred(bounds, new, "rotate")
+    if lineage.account_in(old.issuer):
+        key_limits.limit_quota(bounds, new)
+    else:
+        new.issuer = scope.actor
+    new.orphaned_at, new.orphan_until = None, None
 
 
 def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:

@@ -1,9 +1,9 @@
 """The current permissions of an API key: its own scopes, limited by those of everyone it descends from.
 
-Every key has an issuer: a person (`user:…`), another key (`key:…`) or the appliance itself (`system`).  A key never has more
-scopes than its issuer has at this moment, up the whole chain, and it ends when a link of the chain ends: a person is removed from
-the tenant, a key is revoked or expires.  It pauses while that person's account is disabled.  A key issued by `system` has no such
-limit.
+Every key has an issuer: a person (`user:…`), a service account (`service:…`), another key (`key:…`) or the appliance itself
+(`system`).  A key never has more scopes than its issuer has at this moment, up the whole chain, and it ends when a link of the
+chain ends: a person is removed from the tenant, a service account is deleted, a key is revoked or expires.  It pauses while the
+account of that person or program is disabled.  A key issued by `system` has no such limit.
 
 A key of the appliance itself depends on the account of its issuer, who needs no membership.
 """
@@ -19,7 +19,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
 from appliance.core.scope import APPLIANCE, ResourceNames, TenantScope
-from appliance.tenants.models import ApiKey
+from appliance.tenants.models import ApiKey, ServiceAccountRow
 from appliance.tenants.scopes import every_scope, scopes_of_role
 
 from . import resource_limits
@@ -40,6 +40,11 @@ ADMINISTRATOR_LEFT = (
     "this key of the appliance has ended, because the account of the person who issued it is disabled or was deleted; ask an "
     "administrator of the appliance for a new one"
 )
+ACCOUNT_DISABLED = (
+    "this API key does not work, because its service account is disabled; an owner of the tenant can enable it in the console "
+    "(Service accounts)"
+)
+ACCOUNT_DELETED = "this API key has ended, because its service account was deleted; ask an owner of the tenant for a new one"
 PARENT_ENDED = f"this API key has ended, because the key that issued it was revoked or has expired; {_HELP}"
 
 
@@ -70,6 +75,11 @@ class KeyAuthority:
     def valid_until(self) -> int:
         """Until when nothing of the chain ends by itself, in epoch milliseconds; 0 if something has."""
         return 0 if self.ended or self.row.revoked_at is not None else min(expiry_of(self.row), self.ends_at)
+
+    @property
+    def account(self) -> str:
+        """The service account that the key belongs to, directly or through the keys above it, as an actor; empty if to none."""
+        return account_in(self.chain[-1].issuer)
 
     @cached_property
     def rate_limits(self) -> tuple["RateLimit", ...]:
@@ -113,12 +123,13 @@ def expiry_of(row: ApiKey) -> int:
 
 @dataclass(frozen=True)
 class Issuers:
-    """The data for walking chains: every key of a tenant that issued another, by id, every enabled member's role, and who is
-    disabled."""
+    """The data for walking chains: every key of a tenant that issued another, by id, every enabled member's role, who is
+    disabled, and the scopes of every enabled service account."""
 
     keys: Mapping[str, ApiKey]
     roles: Mapping[str, str]
     disabled: frozenset[str]
+    accounts: Mapping[str, frozenset[str]]
 
 
 def load_issuers(scope: TenantScope, *, as_enabled: str = "") -> Issuers:
@@ -133,11 +144,14 @@ def load_issuers(scope: TenantScope, *, as_enabled: str = "") -> Issuers:
             roles[str(user_id)] = str(role)
         else:
             disabled.add(str(user_id))
-    return Issuers({row.id: row for row in rows}, roles, frozenset(disabled))
+    accounts = {str(name): _read_scopes(scopes) for name, scopes in db.rows(_ENABLED_ACCOUNTS, (scope.tenant_id,))}
+    return Issuers({row.id: row for row in rows}, roles, frozenset(disabled), accounts)
 
 
 _ROLES = """
 SELECT m.user_id, m.role, p.disabled_at FROM membership AS m JOIN person AS p ON p.id = m.user_id WHERE m.tenant_id = ?"""
+
+_ENABLED_ACCOUNTS = "SELECT id, scopes FROM service_account WHERE tenant_id = ? AND disabled_at IS NULL AND deleted_at IS NULL"
 
 
 def build_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
@@ -165,6 +179,9 @@ def _reason_of_end(last: ApiKey, issuers: Issuers | None) -> str:
         return PARENT_ENDED
     if last.tenant_id == APPLIANCE:
         return ADMINISTRATOR_LEFT
+    if kind == "service":
+        rows = db.rows("SELECT deleted_at FROM service_account WHERE tenant_id = ? AND id = ?", (last.tenant_id, name))
+        return ACCOUNT_DISABLED if rows and rows[0][0] is None else ACCOUNT_DELETED
     if last.orphaned_at is not None or kind != "user":
         return ISSUER_REMOVED
     is_disabled = name in issuers.disabled if issuers else bool(db.rows(f"{_ROLES} AND m.user_id = ?", (last.tenant_id, name)))
@@ -172,7 +189,8 @@ def _reason_of_end(last: ApiKey, issuers: Issuers | None) -> str:
 
 
 def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey | frozenset[str] | None:
-    """The active key that issued this one, or the current scopes of the issuing person or the appliance; None if it is gone."""
+    """The active key that issued this one, or the current scopes of the issuing person, service account or appliance; None if it
+    is gone."""
     kind, _, name = key.issuer.partition(":")
     if key.orphaned_at is not None:
         return None
@@ -181,9 +199,36 @@ def _find_issuer(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKe
     if kind == "key":
         parent = issuers.keys.get(name) if issuers else _find_key(key.tenant_id, name)
         return parent if parent is not None and _is_alive(parent, now) else None
+    if kind == "service":
+        return issuers.accounts.get(name) if issuers else find_account_scopes(key.tenant_id, name)
     if kind != "user":
         return None
     return _scopes_of_person(key.tenant_id, name, issuers)
+
+
+def find_account_scopes(tenant_id: str, account_id: str) -> frozenset[str] | None:
+    """The scopes of a service account; None while it is disabled, and if there is none."""
+    rows = db.rows(f"{_ENABLED_ACCOUNTS} AND id = ?", (tenant_id, account_id))
+    return _read_scopes(rows[0][1]) if rows else None
+
+
+def _read_scopes(stored: object) -> frozenset[str]:
+    return frozenset(ServiceAccountRow.scopes.python_value(stored))
+
+
+def account_in(issuer: str) -> str:
+    """The issuer if it is a service account, as an actor; empty otherwise."""
+    return issuer if issuer.startswith("service:") else ""
+
+
+def find_account_of(scope: TenantScope, actor: str) -> str:
+    """The service account that a key (`key:…`) belongs to, directly or through the keys above it, as an actor; empty if to none."""
+    visited: set[str] = set()
+    while actor.startswith("key:") and actor not in visited:
+        visited.add(actor)
+        sql = "SELECT issuer FROM api_key WHERE tenant_id = ? AND id = ?"
+        actor = next((str(row[0]) for row in db.rows(sql, (scope.tenant_id, actor.removeprefix("key:")))), "")
+    return account_in(actor)
 
 
 def _scopes_of_person(tenant_id: str, user_id: str, issuers: Issuers | None = None) -> frozenset[str] | None:
@@ -305,17 +350,18 @@ def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
 
 
 def root_of(scope: TenantScope) -> str:
-    """The origin of the scope's actor: for a key, the person at the top of its chain or its topmost key."""
+    """The origin of the scope's actor: for a key, the person or service account at the top of its chain, or its topmost key."""
     kind, _, key_id = scope.actor.partition(":")
     authority = load_authority(scope, key_id) if kind == "key" else None
     if authority is None:
         return scope.actor
     top = (authority.row, *authority.ancestors)[-1]
-    return str(top.issuer) if top.issuer.startswith("user:") else f"key:{top.id}"
+    return str(top.issuer) if top.issuer.startswith(("user:", "service:")) else f"key:{top.id}"
 
 
 def people_behind(scope: TenantScope, actor: str) -> frozenset[str]:
-    """The ids of all users behind an actor: the person, or whoever created, issued or adopted the key or its ancestors."""
+    """The ids of all users behind an actor: the person, or whoever created, issued or adopted the key or its ancestors, and
+    whoever created or is responsible for the service account that they belong to."""
     return people_behind_each(scope, [actor])[actor]
 
 
@@ -324,14 +370,25 @@ def people_behind_each(scope: TenantScope, actors: Iterable[str]) -> dict[str, f
     unique_actors = set(actors)
     above: dict[str, set[str]] = {}
     waiting = unique_actors
-    while keys := sorted(name.removeprefix("key:") for name in waiting if name.startswith("key:") and name not in above):
-        above |= {f"key:{key}": set() for key in keys}
-        ids = ", ".join("?" * len(keys))
-        sql = f"SELECT id, created_by, issuer FROM api_key WHERE tenant_id = ? AND id IN ({ids})"  # noqa: S608
-        parents = {f"key:{name}": {created_by, issuer} for name, created_by, issuer in db.rows(sql, (scope.tenant_id, *keys))}
-        above |= parents
-        waiting = set().union(*parents.values())
+    while names := sorted(waiting - above.keys()):
+        above |= {name: set() for name in names} | _parents_of_keys(scope, names) | _people_of_accounts(scope, names)
+        waiting = set().union(*(above[name] for name in names))
     return {actor: _people_above(actor, above) for actor in unique_actors}
+
+
+def _parents_of_keys(scope: TenantScope, actors: Sequence[str]) -> dict[str, set[str]]:
+    """Who created and who issued each API key among the actors."""
+    keys = [name.removeprefix("key:") for name in actors if name.startswith("key:")]
+    sql = f"SELECT id, created_by, issuer FROM api_key WHERE tenant_id = ? AND id IN ({', '.join('?' * len(keys))})"  # noqa: S608
+    rows = db.rows(sql, (scope.tenant_id, *keys)) if keys else ()
+    return {f"key:{name}": {str(created_by), str(issuer)} for name, created_by, issuer in rows}
+
+
+def _people_of_accounts(scope: TenantScope, actors: Sequence[str]) -> dict[str, set[str]]:
+    """Who created each service account among the actors, and who is responsible for it."""
+    accounts = [name.removeprefix("service:") for name in actors if account_in(name)]
+    rows = scope.select(ServiceAccountRow).where(ServiceAccountRow.id.in_(accounts)) if accounts else ()
+    return {f"service:{row.id}": {row.created_by} | ({f"user:{row.responsible}"} if row.responsible else set()) for row in rows}
 
 
 def _people_above(actor: str, above: Mapping[str, set[str]]) -> frozenset[str]:

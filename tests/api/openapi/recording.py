@@ -46,7 +46,7 @@ FILLED_BY = {
     "list_documents": "get_document", "list_reviews": "get_review", "list_shares": "get_share", "list_agents": "get_agent",
     "list_runs": "get_run", "list_skills": "get_skill", "list_policies": "get_policy", "list_webapps": "get_webapp",
     "list_webapp_domains": "get_webapp_domain", "list_visits": "revoke_visit",
-    "list_folder_rules": "delete_folder_rule",
+    "list_folder_rules": "delete_folder_rule", "list_service_accounts": "get_service_account",
 }  # fmt: skip
 """Lists, and the operations whose examples prepare something for them to show."""
 

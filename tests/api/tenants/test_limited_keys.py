@@ -24,6 +24,8 @@ def names(text: str) -> frozenset[str]:
 
 
 REFUSED = names("""
+    change_service_account create_service_account delete_service_account get_service_account issue_service_account_key
+    list_service_account_keys list_service_accounts
     act_on_executions activate_policy add_member add_secret_binding adopt_key append_upload apply_solution cancel_request
     cancel_run change_alert change_collection change_failure change_integration change_webapp change_webapp_domain change_webhook
     claim_webapp_domain create_agent create_alert create_collection create_integration create_llm_profile create_process

@@ -1,5 +1,6 @@
 """Pages of API keys: the list, the form to issue one with its scopes explained, rotation, adoption and revocation."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +12,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants import SCOPES, ApiKey
+from appliance.tenants import SCOPES, ApiKey, ServiceAccount
 from appliance.tenants.keys import (
     KeyAuthority,
     KeyChanges,
@@ -55,24 +56,32 @@ def state_of(row: ApiKey, authority: KeyAuthority) -> str:
 @page("GET", "/keys", scope="keys.read")
 def list_keys(visit: Visit) -> Answer:
     """The tenant's API keys with their states."""
-    result = keys.list_keys(visit.scope, visit.page())
+    return Page("keys.html", list_values(visit, ""))
+
+
+def list_values(visit: Visit, account: str) -> dict[str, Any]:
+    """What a table of keys shows: a page of the tenant's keys, or of those of a service account (`service:…`)."""
+    result = keys.list_keys(visit.scope, visit.page(), account)
     issuers = lineage.load_issuers(visit.scope)
     authorities = {row.id: lineage.build_authority(row, issuers) for row in result.items}
-    usage = daily_quotas.read_usage(visit.scope)
     rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
-    why = {row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
-    expiring = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
-    return Page(
-        "keys.html",
-        {"rows": rows, "ending": expiring, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
-         "why": why, "usage": usage, "elsewhere": key_addresses.list_new(visit.scope, clock.now_ms() - NEWLY_MS)},
-    )  # fmt: skip
+    return {
+        "rows": rows, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
+        "why": {
+            row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")
+        },
+        "ending": [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS],
+        "usage": daily_quotas.read_usage(visit.scope),
+        "elsewhere": key_addresses.list_new(visit.scope, clock.now_ms() - NEWLY_MS),
+    }  # fmt: skip
 
 
 def _explain_restrictions(authority: KeyAuthority) -> str:
     """Why a key has ended, will end, or has fewer effective scopes than it was issued with; empty when nothing applies."""
     if authority.ended == lineage.ISSUER_DISABLED:
         return _("The account of the person who issued it is disabled. It works again when the account is enabled, or adopt it.")
+    if authority.ended == lineage.ACCOUNT_DISABLED:
+        return _("Its service account is disabled. It works again when the account is enabled.")
     if authority.ended:
         by_key = authority.row.issuer.startswith("key:")
         return (
@@ -84,6 +93,8 @@ def _explain_restrictions(authority: KeyAuthority) -> str:
         return _("Its issuer left this tenant before the upgrade. Adopt the key, or it ends.")
     if authority.withheld:
         lost = ", ".join(sorted(authority.withheld))
+        if lineage.account_in(authority.row.issuer):
+            return _("Its service account has fewer scopes now. Missing: %(scopes)s.", scopes=lost)
         return _("Its issuer has fewer permissions now. Missing: %(scopes)s. Adopt the key to restore them.", scopes=lost)
     return ""
 
@@ -91,17 +102,24 @@ def _explain_restrictions(authority: KeyAuthority) -> str:
 @page("GET", "/keys/new", scope="keys.write")
 def show_new_key(visit: Visit) -> Answer:
     """The form of a new key."""
-    return _form(visit)
+    return new_key_form(visit)
 
 
-def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    request = visit.request
+def scope_areas(visit: Visit, among: Iterable[str] = SCOPES) -> dict[str, list[tuple[str, str]]]:
+    """The scopes that the visitor can give, by area with their texts; only those among these."""
     areas: dict[str, list[tuple[str, str]]] = {}
     for name, text in SCOPES.items():
-        if visit.may(name):
+        if visit.may(name) and name in among:
             areas.setdefault(_(AREA_NAMES[name.partition(".")[0]]), []).append((name, _(text)))
+    return areas
+
+
+def new_key_form(visit: Visit, problem: ApplianceError | None = None, account: ServiceAccount | None = None) -> Page:
+    """The form of a new key, of the visitor or of a service account."""
+    request = visit.request
     values = {
-        "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": request.form.get("scopes", []),
+        "areas": scope_areas(visit, account.scopes if account else SCOPES), "account": account, "back": _home_of(account),
+        "lifetimes": LIFETIMES, "problem": problem, "chosen": request.form.get("scopes", []),
         "name": request.field("name"), "environment": request.field("environment") or "live",
         "days": request.field("days") or "365", "addresses": request.field("addresses"), "limits": visit.services.config.limits,
         "requests": request.field("requests"), "kind": request.field("kind") or "service",
@@ -131,33 +149,48 @@ def _read_limits(request: ConsoleRequest) -> dict[str, list[str]] | None:
 @page("POST", "/keys/new", scope="keys.write", step_up=True)
 def issue_key(visit: Visit) -> Answer:
     """Issue a key and show its text, which cannot be shown again."""
-    request, limits = visit.request, visit.services.config.limits
     try:
-        scopes = request.form.get("scopes", [])
-        if not scopes:
-            raise ValidationFailed("select at least one scope for the key", pointer="/scopes")
-        days, requests = request.field("days"), request.field("requests").strip() or str(limits.rate_requests)
-        if not (requests.isascii() and requests.isdigit() and len(requests) < 8 and 1 <= int(requests) <= MOST_REQUESTS):
-            raise ValidationFailed(
-                Sentence("`requests` must be a whole number from 1 to %(most_requests)s", most_requests=MOST_REQUESTS),
-                pointer="/rate_limit",
-            )
-        spec = keys.KeySpec(
-            name=request.field("name").strip(), scopes=scopes, environment=request.field("environment").strip(),
-            expires_in_days=int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0, rate_requests=int(requests),
-            rate_window_s=limits.rate_window_s, allowed_ips=request.field("addresses").replace(",", " ").split(),
-            kind="agent" if request.field("kind") == "agent" else "service", limits=_read_limits(request),
-            daily_requests=_read_quota(request) or None,
-        )  # fmt: skip
-        row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
+        row, text = keys.issue_key(visit.scope, visit.services.sealer, read_spec(visit))
     except ApplianceError as error:
-        return _form(visit, error)
-    return _key_page(visit, row, text)
+        return new_key_form(visit, error)
+    return show_text(visit, row, text)
 
 
-def _key_page(visit: Visit, row: ApiKey, text: str) -> Page:
+def read_spec(visit: Visit) -> keys.KeySpec:
+    """The properties of a new key in a form; ValidationFailed."""
+    request, limits = visit.request, visit.services.config.limits
+    scopes = request.form.get("scopes", [])
+    if not scopes:
+        raise ValidationFailed("select at least one scope for the key", pointer="/scopes")
+    days, requests = request.field("days"), request.field("requests").strip() or str(limits.rate_requests)
+    if not (requests.isascii() and requests.isdigit() and len(requests) < 8 and 1 <= int(requests) <= MOST_REQUESTS):
+        raise ValidationFailed(
+            Sentence("`requests` must be a whole number from 1 to %(most_requests)s", most_requests=MOST_REQUESTS),
+            pointer="/rate_limit",
+        )
+    return keys.KeySpec(
+        name=request.field("name").strip(), scopes=scopes, environment=request.field("environment").strip(),
+        expires_in_days=int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0, rate_requests=int(requests),
+        rate_window_s=limits.rate_window_s, allowed_ips=request.field("addresses").replace(",", " ").split(),
+        kind="agent" if request.field("kind") == "agent" else "service", limits=_read_limits(request),
+        daily_requests=_read_quota(request) or None,
+    )  # fmt: skip
+
+
+def show_text(visit: Visit, row: ApiKey, text: str) -> Page:
+    """The page that shows the text of a new key, once."""
     url = f"{visit.services.config.tenant_url(visit.scope.tenant_id)}/api/v1/tenant"
-    return Page("key_shown.html", {"row": row, "text": text, "url": url, "back": "/console/keys"}, 201)
+    return Page("key_shown.html", {"row": row, "text": text, "url": url, "back": _back_from(row)}, 201)
+
+
+def _home_of(account: ServiceAccount | None) -> str:
+    return f"/console/service-accounts/{account.id}" if account else "/console/keys"
+
+
+def _back_from(row: ApiKey) -> str:
+    """The page that lists the key: that of its service account, or of all keys."""
+    name = lineage.account_in(row.issuer).removeprefix("service:")
+    return f"/console/service-accounts/{name}" if name else "/console/keys"
 
 
 @page("GET", "/keys/<key_id>", scope="keys.read")
@@ -171,7 +204,8 @@ def _show(visit: Visit, key_id: str, problem: ApplianceError | None = None) -> P
     authority = lineage.build_authority(row)
     values = {
         "row": row, "state": state_of(row, authority), "why": _explain_restrictions(authority), "authority": authority,
-        "names": Names(visit), "problem": problem, "name": visit.request.field("name") if problem else row.name,
+        "names": Names(visit), "back": _back_from(row), "problem": problem,
+        "name": visit.request.field("name") if problem else row.name,
         "is_limited": bool(visit.request.field("limited")) if problem else row.limits is not None,
         "limited": {
             plural: visit.request.field(plural) if problem else ", ".join((row.limits or {}).get(plural, ()))
@@ -218,7 +252,7 @@ def rotate_key(visit: Visit, key_id: str) -> Answer:
     if overlap not in dict(OVERLAPS):
         raise ValidationFailed("choose when the old key ends", pointer="/overlap")
     row, text = keys.rotate_key(visit.scope, visit.services.sealer, key_id, int(overlap))
-    return _key_page(visit, row, text)
+    return show_text(visit, row, text)
 
 
 @page("POST", "/keys/<key_id>/adopt", scope="keys.write", step_up=True)
@@ -231,12 +265,10 @@ def adopt_key(visit: Visit, key_id: str) -> Answer:
 @page("POST", "/keys/<key_id>/revoke", scope="keys.write")
 def revoke_key(visit: Visit, key_id: str) -> Answer:
     """Revoke a key immediately."""
-    keys.revoke_key(visit.scope, key_id)
-    return Redirect("/console/keys")
+    return Redirect(_back_from(keys.revoke_key(visit.scope, key_id)))
 
 
 @page("POST", "/keys/<key_id>/make-agent", scope="keys.write")
 def make_agent_key(visit: Visit, key_id: str) -> Answer:
     """Treat a key as an agent's key in policies from now on."""
-    keys.convert_to_agent_key(visit.scope, key_id)
-    return Redirect("/console/keys")
+    return Redirect(_back_from(keys.convert_to_agent_key(visit.scope, key_id)))
