@@ -35,8 +35,9 @@ from appliance.governance.executor import TASK as CALL_TASK
 from appliance.governance.policies import PolicyService
 from appliance.integrations import Integrations, SharedCredentials
 from appliance.llm import LanguageModels
-from appliance.monitor import AuditChecks, AuditForwarding, DiskGauge, KeyTraffic, Webhooks, audit
+from appliance.monitor import AuditChecks, DiskGauge, KeyTraffic, Webhooks, audit
 from appliance.monitor.alerts import Alerts
+from appliance.monitor.signed_trails import AuditKeys
 from appliance.processes import ProcessFlow
 from appliance.processes.host import DataPoolCalls, DocumentReading, IntegrationCalls, ModelCalls, Ports
 from appliance.processes.scheduling import backlog
@@ -68,6 +69,7 @@ from appliance.webapps.publishing import Publisher
 
 from .agents import AgentDependencies, make_agents
 from .alerting import AlertDependencies, make_alerts
+from .audit_forwarding import make_forwardings
 from .authority import make_confirmations
 from .health import make_health
 from .parts import (
@@ -216,7 +218,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
         agents=AgentServices(runs=parts.agents, skills=parts.skills, tools=parts.toolbox),
         monitor=MonitorServices(
             alerts=parts.alerts, webhooks=parts.webhooks, disk=parts.disk, key_traffic=KeyTraffic(), audit_checks=AuditChecks(),
-            audit_forwarding=AuditForwarding(config.audit, config.domains.base),
+            audit_keys=AuditKeys(sealer), audit_forwardings=make_forwardings(config, sealer, presence.instance),
         ),
         backups=BackupRunner(config, mechanisms.places, sealer, instance=presence.instance, is_alive=presence.is_alive),
         rehearsals=RehearsalRunner(config, instance=presence.instance, is_alive=presence.is_alive),

@@ -121,7 +121,8 @@ class Appliance:
         self.services.webapps.requests.flush()
         self.services.threads.shutdown(wait=True, cancel_futures=True)
         self.services.sandbox.stop()
-        self.services.monitor.audit_forwarding.close()
+        for forwarding in self.services.monitor.audit_forwardings:
+            forwarding.close()
         self.services.documents.publications.deliveries.flush()
         for withdraw in self.withdraw:
             withdraw()

@@ -9,6 +9,7 @@ from appliance.sites.front import WorkQueue
 from appliance.web import Services
 
 from . import quotas
+from .audit_forwarding import add_forwarding_gauge
 
 
 def add_request_gauges(queue: WorkQueue) -> None:
@@ -26,6 +27,7 @@ def add_gauges(services: Services, points: PointShipper) -> None:
     checks = services.monitor.audit_checks
     broken = "Audit trails that were broken when last verified."
     metrics.registry.gauge("gos_audit_trails_broken", broken, lambda: float(checks.count_broken()))
+    add_forwarding_gauge(services.monitor.audit_forwardings)
     failed = "1 if the last rehearsal of a restore failed, else 0."
     metrics.registry.gauge("gos_backup_rehearsal_failed", failed, lambda: float(has_failed()))
     lag = "Seconds of changes that are not yet shipped to backup.points_to; 0 without it."

@@ -28,7 +28,7 @@ def build_pages(config: Config, services: Services) -> App:
     register_console(quart, services)
     if config.demo.order_system:
         quart.register_blueprint(make_demo())
-    quart.register_blueprint(build_root(config))
+    quart.register_blueprint(build_root(config, services.threads))
     return cast(App, quart)
 
 

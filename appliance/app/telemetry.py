@@ -4,12 +4,18 @@ from typing import TYPE_CHECKING
 
 from appliance import __version__
 from appliance.core.config import Config
+from appliance.core.config.sections import Otlp
 from appliance.monitor import spans
 
 if TYPE_CHECKING:
     from appliance.monitor.otlp import Exporter
 
 FLUSH_SECONDS = 5.0
+
+
+def resource_of(settings: Otlp, instance: str) -> dict[str, str]:
+    """What identifies this process of the appliance at a collector."""
+    return {"service.name": settings.service_name, "service.version": __version__, "service.instance.id": instance}
 
 
 class Telemetry:
@@ -25,8 +31,7 @@ class Telemetry:
         from appliance.monitor.otlp import Exporter
 
         settings = self._settings
-        resource = {"service.name": settings.service_name, "service.version": __version__, "service.instance.id": self._instance}
-        self._exporter = Exporter(settings, resource)
+        self._exporter = Exporter(settings, resource_of(settings, self._instance))
         self._exporter.start()
         spans.export_to(self._exporter.add if settings.sample_percent else None, settings.sample_percent)
 

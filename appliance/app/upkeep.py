@@ -110,10 +110,11 @@ def _gathering_statistics() -> list[PeriodicJob]:
 
 
 def _forwarding(services: Services) -> list[PeriodicJob]:
-    """A job that sends entries of audit trails to the syslog server, if there is one."""
-    forwarding = services.monitor.audit_forwarding
-    rest = Rest(next_due=forwarding.next_due)
-    return [PeriodicJob("audit-forwarding", 1.0, forwarding.forward, LONG, rest=rest)] if forwarding.is_on else []
+    """A job for each system that gets the entries of audit trails."""
+    return [
+        PeriodicJob(f"audit-to-{each.destination.name}", 1.0, each.forward, LONG, rest=Rest(next_due=each.next_due))
+        for each in services.monitor.audit_forwardings
+    ]
 
 
 def _following_directories(services: Services) -> list[PeriodicJob]:

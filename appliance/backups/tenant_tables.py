@@ -43,7 +43,7 @@ NOT_EXPORTED: Mapping[str, str] = {
          "llm_reservation", "pending_call", "suspended_step", "tenant_job"), "is unfinished work",
     ),
     **dict.fromkeys(("quota_notice", "quota_use", "tenant_expiry", "tenant_quota"), "is set by whoever runs the appliance"),
-    "audit_forward": "applies to the syslog server of this appliance",
+    "audit_forward": "applies to the destinations of this appliance",
     **dict.fromkeys(("integration_circuit", "step_cache"), "is rebuilt"),
 }  # fmt: skip
 

@@ -18,7 +18,6 @@ from .audit import ChainStatus as ChainStatus
 from .audit_checks import AUDIT_CHECK_SECONDS as AUDIT_CHECK_SECONDS
 from .audit_checks import AuditChecks as AuditChecks
 from .audit_checks import verify_trails as verify_trails
-from .audit_forwarding import AuditForwarding as AuditForwarding
 from .collecting import Collected as Collected
 from .deliveries import Deliverer as Deliverer
 from .disk import DiskGauge as DiskGauge

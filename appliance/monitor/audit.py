@@ -31,6 +31,9 @@ ENTRY_COLUMNS = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields
 """The columns of the rows that `verify_rows` and `rehash_rows` take, in order of `seq`."""
 CHAIN_COLUMNS = ("base_seq", "base_hash", "last_seq", "last_hash")
 Row = tuple[Any, ...]
+CHECKPOINT = "audit.checkpoint"
+"""The member `action` of the signed lines in exports and streams, which are no entries (`signed_trails`)."""
+_CHECKPOINT = f'"action": "{CHECKPOINT}"'  # quotes are escaped inside the members of an entry
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class AuditFilter:
     until: int | None = None
     text: str | None = None
     """Text in action, subject or fields, case-insensitive."""
+
+    @property
+    def leaves_gaps(self) -> bool:
+        """Whether entries between the first and the last match may be left out."""
+        return any((self.actor, self.action, self.subject, self.text))
 
 
 @dataclass(frozen=True)
@@ -194,15 +202,19 @@ def verify(scope: TenantScope) -> ChainStatus:
 
 
 def verify_exported(lines: Iterable[str]) -> ChainStatus:
-    """Verify entries that were exported without gaps; what came before the first one is trusted.  ValidationFailed."""
-    entries = (_read_exported(number, line) for number, line in enumerate(lines, 1) if line.strip())
+    """Verify entries that were exported without gaps; what came before the first one is trusted.  ValidationFailed.
+
+    Signatures are ignored; `signed_trails` verifies them.
+    """
+    entries = (read_exported(number, line) for number, line in enumerate(lines, 1) if line.strip() and _CHECKPOINT not in line)
     first = next(entries, None)
     if first is None:
         return ChainStatus(True, 0, None, None)
-    return _verify_entries(first.seq - 1, first.previous_hash, itertools.chain([first], entries))
+    return verify_entries(first.seq - 1, first.previous_hash, itertools.chain([first], entries))
 
 
-def _read_exported(number: int, line: str) -> AuditEntry:
+def read_exported(number: int, line: str | bytes) -> AuditEntry:
+    """The entry of an exported line; `number` names the line in the message of ValidationFailed."""
     try:
         members = json.loads(line)
         return AuditEntry(**{name: members[name] for name in ENTRY_COLUMNS})
@@ -218,7 +230,7 @@ def _in_order(scope: TenantScope) -> Any:
 
 def _verify_chain(chain: AuditChain | None, entries: Any) -> ChainStatus:
     base_seq, base_hash = (chain.base_seq, chain.base_hash) if chain else (0, GENESIS)
-    status = _verify_entries(base_seq, base_hash, entries)
+    status = verify_entries(base_seq, base_hash, entries)
     seq, digest = status.last_seq or base_seq, status.last_hash
     if status.intact and chain and (seq, digest) != (chain.last_seq, chain.last_hash):
         reason = f"entries up to {chain.last_seq} are missing"
@@ -226,7 +238,8 @@ def _verify_chain(chain: AuditChain | None, entries: Any) -> ChainStatus:
     return status
 
 
-def _verify_entries(base_seq: int, base_hash: str, entries: Iterable[AuditEntry]) -> ChainStatus:
+def verify_entries(base_seq: int, base_hash: str, entries: Iterable[AuditEntry]) -> ChainStatus:
+    """Whether the entries are intact and follow each other, and the entry of this number and hash."""
     seq, expected, count, first = base_seq, base_hash, 0, base_seq + 1
     for entry in entries:
         reason = None

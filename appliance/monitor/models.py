@@ -2,7 +2,7 @@
 
 import peewee
 
-from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.db import JsonField, PlatformModel, TenantModel
 from appliance.core.database.sentence_fields import SentenceField
 
 
@@ -91,16 +91,33 @@ class AuditChain(TenantModel):
 
 
 class AuditForwardRow(TenantModel):
-    """How far a tenant's trail has been sent to the syslog server; the lease's holder sends it now."""
+    """How far a tenant's trail has been sent to a destination; the lease's holder sends it now."""
 
     label = "forwarded audit trail"
+    destination = peewee.TextField()  # syslog | otlp
     seq = peewee.BigIntegerField()
     fence = peewee.IntegerField()
     lease_until = peewee.BigIntegerField()
+    checkpoint_seq = peewee.BigIntegerField()  # the last entry that a checkpoint sent there vouches for
+    checkpoint_at = peewee.BigIntegerField()
+    rejected = peewee.BigIntegerField()  # records that it has refused for good
 
     class Meta:
         table_name = "audit_forward"
-        primary_key = peewee.CompositeKey("tenant_id")
+        primary_key = peewee.CompositeKey("tenant_id", "destination")
+
+
+class AuditKeyRow(PlatformModel):
+    """A key that signs audit trails; the newest signs now, an earlier one has only its public part."""
+
+    number = peewee.IntegerField(primary_key=True)
+    fingerprint = peewee.TextField()
+    public_key = peewee.TextField()
+    sealed = peewee.BlobField(null=True)
+    made_at = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "audit_key"
 
 
 class WebhookRow(TenantModel):

@@ -24,8 +24,10 @@ from appliance.governance.executor import GovernedExecutor, TenantThreads
 from appliance.governance.policies import PolicyService
 from appliance.integrations import Integrations
 from appliance.llm import LanguageModels
-from appliance.monitor import AuditChecks, AuditForwarding, DiskGauge, KeyTraffic, Webhooks
+from appliance.monitor import AuditChecks, DiskGauge, KeyTraffic, Webhooks
 from appliance.monitor.alerts import Alerts
+from appliance.monitor.forwarding import AuditForwarding
+from appliance.monitor.signed_trails import AuditKeys
 from appliance.processes import ProcessFlow
 from appliance.quotas import QuotaUsage
 from appliance.sandbox import Pool
@@ -115,7 +117,8 @@ class MonitorServices:
     disk: DiskGauge
     key_traffic: KeyTraffic
     audit_checks: AuditChecks
-    audit_forwarding: AuditForwarding
+    audit_keys: AuditKeys
+    audit_forwardings: tuple[AuditForwarding, ...]
 
 
 @dataclass(frozen=True)

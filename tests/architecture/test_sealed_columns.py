@@ -17,7 +17,7 @@ from appliance.governance.executor import executor
 from appliance.integrations import connecting, sealed_settings, tokens
 from appliance.llm import service as llm
 from appliance.master_key.columns import SEALED_COLUMNS
-from appliance.monitor import webhooks
+from appliance.monitor import signed_trails, webhooks
 from appliance.processes.engine import suspension
 from appliance.tenants import service as tenants
 from appliance.tenants.second_factors import apps
@@ -44,6 +44,7 @@ SEALING = {
     "appliance/integrations/tokens.py": "integration_token.sealed",
     "appliance/llm/service.py": "llm_profile.sealed",
     "appliance/master_key/resealing.py": "what was sealed before",
+    "appliance/monitor/signed_trails/keys.py": "audit_key.sealed",
     "appliance/monitor/webhooks.py": "webhook.sealed, and webhook.sealed_old",
     "appliance/processes/engine/suspension.py": "suspended_step.sealed",
     "appliance/processes/host/journal.py": "journal.answer",
@@ -116,6 +117,7 @@ def test_every_context_is_that_of_the_code_that_seals() -> None:
         "integration_token.sealed": tokens._context(scope, "shop"), "integration_consent.sealed": connecting._context(scope, "d1"),
         "integration_call.pending": executor._context(scope, "the id"), "webhook.sealed": webhooks.seal_context("acme", "the id"),
         "webhook.sealed_old": webhooks.seal_context("acme", "the id"), "llm_profile.sealed": llm._context(scope, "the id"),
+        "audit_key.sealed": signed_trails.seal_context(3),
         "approval.sealed": action_approvals._context(scope, "the id"),
         "certificate.private_key": certificates._context("a.example"),
         "certificate_order.private_key": certificates._context("a.example"),

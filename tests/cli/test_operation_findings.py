@@ -1,6 +1,5 @@
 """What `gos doctor` says about operation: each check finds what it is for, names it, and says what to do."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from appliance.app.findings.operation import (
     mail_findings,
     permission_findings,
     queue_findings,
-    syslog_findings,
     tls_findings,
 )
 from appliance.blobs import Blobs, LocalPlaces
@@ -105,16 +103,6 @@ def test_certificate_files_that_expire_soon_are_named(tmp_path: Path) -> None:
     files = Files(tmp_path)
     files.write(Leaf(["gos.example.com", "*.gos.example.com"], ends=5))
     assert [(level, "expires in" in text) for level, text in files.findings()] == [("note", True)]
-
-
-def test_a_syslog_server_that_does_not_answer_fails(tmp_path: Path) -> None:
-    assert list(syslog_findings(configure(tmp_path))) == []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        config = configure(tmp_path, audit__syslog=f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        assert [level for level, _ in syslog_findings(config)] == ["ok"]
-    config = configure(tmp_path, audit__syslog=f"tcp://127.0.0.1:{free_port()}")
-    ((level, text),) = syslog_findings(config)
-    assert (level, "cannot be reached" in text, "audit.ca_file" in text) == ("FAIL", True, True), text
 
 
 @pytest.mark.usefixtures("store")

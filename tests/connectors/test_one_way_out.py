@@ -32,7 +32,7 @@ MAY = {
     "appliance/app/findings/checks": "asks the bucket that the operator names",
     "appliance/cli": "speaks to the appliance the operator names",
     "appliance/monitor/otlp/": "speaks to the collector the operator names",
-    "appliance/monitor/audit_forwarding": "speaks to the syslog server the operator names",
+    "appliance/monitor/forwarding/syslog": "speaks to the syslog server the operator names",
     "appliance/sites/front/tls": "serves certificates",
     "appliance/webapps/certificates/client": "speaks to the certificate authority the operator names",
     "appliance/webapps/domains/lookups": "asks the name servers the operator names",

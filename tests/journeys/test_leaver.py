@@ -1,9 +1,10 @@
 """Somebody joins a company, works here and leaves: provider, groups, a passkey for an approval, and afterwards nothing is left.
 
-All of it is in the audit trail, and at a syslog server.
+All of it is in the audit trail, at a syslog server and in a SIEM that gets it by OTLP.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from appliance.connectors.testing import free_port
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals
+from appliance.monitor.forwarding import SyslogServer
 from appliance.tenants import ALL_SCOPES, SignedIn, people
 from appliance.tenants.keys import KeySpec, keys
 from appliance.testing.running import Running
@@ -19,6 +21,7 @@ from tests.agents.world import wait_until
 from tests.journeys.company.provider import Company, running_company
 from tests.journeys.test_company import pass_provider
 from tests.journeys.test_second_factors import add_virtual_device
+from tests.monitor.collector import Collector, to_dict
 from tests.monitor.test_audit_forwarding import Receiver
 from tests.scim.provider import Directory
 
@@ -37,6 +40,12 @@ def syslog() -> Receiver:
 
 
 @pytest.fixture(scope="module")
+def siem() -> Iterator[Collector]:
+    with closing(Collector()) as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
 def company(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Company]:
     with running_company(tmp_path_factory.mktemp("company"), f"http://localhost:{port}", "corp") as company:
         yield company
@@ -49,6 +58,7 @@ def live(
     company: Company,
     port: int,
     syslog: Receiver,
+    siem: Collector,
 ) -> Iterator[Running]:
     provider = {
         "id": "corp", "name": "Corp", "issuer": company.issuer, "client_id": company.client_id, "scopes": ["email"],
@@ -57,12 +67,14 @@ def live(
     }  # fmt: skip
     running = start_appliance(
         tmp_path_factory.mktemp("data"), server__port=port, sign_in__providers=[provider],
-        audit__syslog=f"tcp://127.0.0.1:{syslog.port}",
+        audit__syslog=f"tcp://127.0.0.1:{syslog.port}", audit__otlp=siem.url,
     )  # fmt: skip
     running.user("founder@leaving.test", "correct horse battery", TENANT, "owner")
     yield running
     running.stop()
-    assert running.services.monitor.audit_forwarding._server is None, "the connection to the syslog server has ended too"
+    forwarding, _ = running.services.monitor.audit_forwardings
+    assert isinstance(forwarding.destination, SyslogServer)
+    assert forwarding.destination._server is None, "the connection to the syslog server has ended too"
 
 
 @pytest.fixture
@@ -80,7 +92,7 @@ def request_approval(running: Running, title: str) -> None:
         client.post("/api/v1/approvals", json={"kind": "approval", "title": title}).raise_for_status()
 
 
-def test_somebody_joins_decides_and_leaves(live: Running, company: Company, page: Page, syslog: Receiver) -> None:
+def test_somebody_joins_decides_and_leaves(live: Running, company: Company, page: Page, syslog: Receiver, siem: Collector) -> None:
     console = f"{live.config.tenant_url(TENANT)}/console/"
     company.put("ann")
     with Directory(live, "corp") as directory:
@@ -106,7 +118,7 @@ def test_somebody_joins_decides_and_leaves(live: Running, company: Company, page
     assert "/sign-in?" in page.url
     assert approvals.count_decidable(scope, ann) == 0
     assert LOGIN not in {each.login for each in people.list_members(scope)}
-    check_trail(live, syslog)
+    check_trail(live, syslog, siem)
 
 
 def sign_in(page: Page, console: str, company: Company) -> None:
@@ -135,8 +147,8 @@ def approve(page: Page, console: str, title: str) -> None:
     expect(page.get_by_role("status")).to_have_text("approved")
 
 
-def check_trail(live: Running, syslog: Receiver) -> None:
-    """What happened is in the trail in this order, and the syslog server has each entry of it."""
+def check_trail(live: Running, syslog: Receiver, siem: Collector) -> None:
+    """What happened is in the trail in this order, and the syslog server and the SIEM have each entry of it."""
     with live.api(TENANT) as client:
         entries: list[dict[str, Any]] = client.get("/api/v1/logs/audit", params={"limit": 100}).json()["data"]
     actions = [each["action"] for each in reversed(entries)]
@@ -144,3 +156,5 @@ def check_trail(live: Running, syslog: Receiver) -> None:
     story = ("member.add", "session.open", "factor.add", "step_up.confirm", "approval.approve", "key.issue", "user.disable")
     assert all(action in expected for action in story), actions
     wait_until(lambda: all(each["hash"].encode() in b"\n".join(syslog.received) for each in entries))
+    hashes = {each["hash"] for each in entries}
+    wait_until(lambda: hashes <= {to_dict(record.attributes)["hash"] for record in siem.log_records()})

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -337,7 +338,7 @@ async def test_the_root_certificate_is_served_on_the_base_host(folder: Path, mod
     internal_certificate(make_config(folder, server__tls="internal"))
     app = Quart(__name__)
     app.register_error_handler(NotFound, lambda error: (error.message, 404))
-    app.register_blueprint(build_root(config))
+    app.register_blueprint(build_root(config, ThreadPoolExecutor(1)))
     response = await app.test_client().get("/ca.pem", scope_base={"gos.host": match_host(host, config.domains)})
     body = await response.get_data()
     assert (response.status_code, b"BEGIN CERTIFICATE" in body, b"PRIVATE" in body) == (status, status == 200, False)

@@ -30,6 +30,7 @@ from appliance.upgrade import findings as upgrade_findings
 from appliance.webapps.certificates import list_host_certificates
 from appliance.webapps.domains import is_public_suffix, list_every_domain
 
+from .audit_trails import forwarding_findings
 from .master_key import master_key_findings
 from .operation import (
     connector_findings,
@@ -37,7 +38,6 @@ from .operation import (
     mail_findings,
     permission_findings,
     queue_findings,
-    syslog_findings,
     tls_findings,
 )
 from .sign_in import account_findings, directory_findings, provider_findings, proxy_findings
@@ -342,6 +342,6 @@ _OPENED: dict[str, Callable[[Config], Iterator[Finding]]] = {
     "master-key": master_key_findings, "clock": lambda _: _clock(), "certificates": certificate_findings,
     "confirmations": lambda _: authority_findings(),
     "service-accounts": lambda _: responsibility_findings(), "accounts": account_findings, "tls": tls_findings,
-    "queue": lambda _: queue_findings(), "contents": content_findings, "syslog": syslog_findings,
+    "queue": lambda _: queue_findings(), "contents": content_findings, "audit-trails": forwarding_findings,
 }  # fmt: skip
 """The checks of an open database with this release's schema."""

@@ -1,8 +1,7 @@
-"""What `gos doctor` says about operation: permissions, connectors, the queue, stored contents, TLS files, the syslog server."""
+"""What `gos doctor` says about operation: permissions, connectors, the queue, stored contents, TLS files."""
 
 import shlex
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 from appliance.app.parts import make_places
@@ -12,7 +11,6 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError
 from appliance.core.mail import Mailer, MailFailed
-from appliance.monitor import AuditForwarding
 from appliance.processes.scheduling import backlog
 from appliance.tenants import service
 from appliance.webapps.certificates import check_pair
@@ -67,23 +65,6 @@ def tls_findings(config: Config) -> Iterator[Finding]:
         yield "note", f"server.certificate expires in {days} days; replace the files, which needs no restart"
     else:
         yield "ok", f"server.certificate works for {base} and the hosts of tenants until {clock.rfc3339(details.not_after)}"
-
-
-def syslog_findings(config: Config) -> Iterator[Finding]:
-    """Check that the syslog server of the audit trails accepts a connection; the store must be open."""
-    forwarding = AuditForwarding(config.audit, config.domains.base)
-    if not forwarding.is_on:
-        return
-    with closing(forwarding):
-        try:
-            forwarding.connect()
-        except OSError as error:
-            yield "FAIL", (
-                f"audit.syslog: {config.audit.syslog} cannot be reached ({error}); entries wait in the database until it can: "
-                "check its address, its port and audit.ca_file"
-            )
-        else:
-            yield "ok", f"the syslog server of the audit trails can be reached ({config.audit.syslog})"
 
 
 def mail_findings(config: Config) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """The settings of an appliance that is started to rehearse a restore, and must do nothing to the outside.
 
-It has workers, mail, backups, syslog, telemetry and certificate orders off and reaches no other system, whatever the backup's own
-configuration and the environment say: neither is read.
+It has workers, mail, backups, copies of audit trails, telemetry and certificate orders off and reaches no other system, whatever
+the backup's own configuration and the environment say: neither is read.
 """
 
 import dataclasses
@@ -28,7 +28,8 @@ def settings_of(config: Config, data: Path, port: int) -> dict[str, Any]:
         "backup.points_to": "",
         "server.host": HOST, "server.port": port, "server.tls": "off", "server.run_workers": False, "server.drain_seconds": 0,
         "server.shutdown_seconds": SHUTDOWN_SECONDS, "tls.http_port": 0, "egress.allow": ["none"], "mail.server": "",
-        "audit.syslog": "", "otlp.endpoint": "", "acme.directory": "", "connectors.reload": False, "demo.order_system": False,
+        "audit.syslog": "", "audit.otlp": "",
+        "otlp.endpoint": "", "acme.directory": "", "connectors.reload": False, "demo.order_system": False,
         "sandbox.runtimes": config.sandbox.runtimes, "sandbox.first_user": config.sandbox.first_user,
         "sandbox.processes": 1, "formats.processes": 1,
         **{f"master_key.{name}": value for name, value in dataclasses.asdict(config.master_key).items()},

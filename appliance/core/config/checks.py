@@ -22,6 +22,8 @@ LONGEST_DRAIN_SECONDS = 600
 SHORTEST_QUEUE_MS, LONGEST_QUEUE_MS = 10, 60_000
 LARGEST_CACHE_MB = 1 << 20
 LONGEST_EXPIRY_DAYS = 3650
+_COLLECTOR = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+_HEADER = re.compile(r"[A-Za-z0-9_-]+:[ -~]+")
 
 
 def check(config: "Config") -> None:
@@ -54,8 +56,7 @@ def check(config: "Config") -> None:
             "backup.points_to ships the log of SQLite; archive that of PostgreSQL by its own means (docs/backup.md), and leave "
             "backup.points_to empty"
         )
-    if config.audit.syslog or config.audit.ca_file:
-        _check_audit(config)
+    _check_audit(config)
     if config.otlp.endpoint:
         _check_otlp(config)
     check_sign_in(config.sign_in)
@@ -121,19 +122,25 @@ def _check_acme(config: "Config") -> None:
 def _check_audit(config: "Config") -> None:
     audit = config.audit
     match = re.fullmatch(r"(?:udp|tcp|tls)://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", audit.syslog)
-    if match is None or not 1 <= int(match[1]) <= 65_535:
+    if audit.syslog and (match is None or not 1 <= int(match[1]) <= 65_535):
         raise ConfigInvalid("audit.syslog must be the address of a syslog server with its port, such as tls://logs.example.com:6514")
-    if audit.ca_file and not audit.syslog.startswith("tls:"):
-        raise ConfigInvalid("audit.ca_file has no effect unless audit.syslog begins with tls://")
+    if audit.otlp and not _COLLECTOR.fullmatch(audit.otlp):
+        raise ConfigInvalid("audit.otlp must be the address of the collector, such as https://siem.example.com:4318")
+    if not all(map(_HEADER.fullmatch, audit.otlp_headers)):
+        raise ConfigInvalid("audit.otlp_headers: each header must be written as Name: value, in plain ASCII")
+    if audit.ca_file and not (audit.syslog.startswith("tls:") or audit.otlp.startswith("https:")):
+        raise ConfigInvalid("audit.ca_file has no effect unless audit.syslog begins with tls://, or audit.otlp with https://")
     if audit.ca_file and not Path(audit.ca_file).is_file():
         raise ConfigInvalid(Sentence("audit.ca_file: the file %(ca_file)s does not exist", ca_file=audit.ca_file))
+    if audit.checkpoint_minutes < 1:
+        raise ConfigInvalid("audit.checkpoint_minutes must be at least 1")
 
 
 def _check_otlp(config: "Config") -> None:
     otlp = config.otlp
-    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", otlp.endpoint):
+    if not _COLLECTOR.fullmatch(otlp.endpoint):
         raise ConfigInvalid("otlp.endpoint must be the address of the collector, such as http://127.0.0.1:4318")
-    if not all(re.fullmatch(r"[A-Za-z0-9_-]+:[ -~]+", header) for header in otlp.headers):
+    if not all(map(_HEADER.fullmatch, otlp.headers)):
         raise ConfigInvalid("otlp.headers: each header must be written as Name: value, in plain ASCII")
     if otlp.sample_percent > 100:
         raise ConfigInvalid("otlp.sample_percent must be a number from 0 to 100")

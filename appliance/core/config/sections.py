@@ -368,9 +368,18 @@ class Audit:
     """Where entries of the audit trails are sent as they are made."""
 
     syslog: str = setting(
-        "", "Syslog server (RFC 5424): tls://HOST:PORT, tcp://HOST:PORT or udp://HOST:PORT. Empty: entries are sent nowhere."
+        "", "Syslog server (RFC 5424): tls://HOST:PORT, tcp://HOST:PORT or udp://HOST:PORT. Empty: none."
     )
-    ca_file: str = setting("", "PEM file with the CAs to trust for the syslog server, instead of the public ones.")
+    otlp: str = setting(
+        "", "URL of a collector that gets the entries as OTLP logs; /v1/logs is appended. Example: https://siem.example.com:4318"
+    )
+    otlp_headers: tuple[str, ...] = setting([], "Headers to send to this collector, each as Name: value.", secret=True)
+    ca_file: str = setting(
+        "", "PEM file with the CAs to trust for the syslog server and this collector, instead of the public ones."
+    )
+    checkpoint_minutes: int = setting(
+        15, "Shortest interval between two signed checkpoints of a trail, which prove that the entries up to there are complete."
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Exports traces and metrics by OTLP over HTTP; only loaded if a collector is configured."""
+"""Exports traces, metrics and audit trails by OTLP over HTTP; only loaded if a collector is configured."""
 
 import lazy_loader
 

@@ -1,7 +1,6 @@
 """Pushes spans and metrics to the collector; a slow or unreachable collector costs spans, but delays no request."""
 
 import logging
-import ssl
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -15,13 +14,13 @@ from appliance.monitor import metrics
 from appliance.monitor.spans import FAILED, LOST, SENT, Span
 
 from . import wire
+from .client import make_client
 
 log = logging.getLogger(__name__)
 
 MAX_QUEUED = 4096
 BATCH = 512
 SPAN_SECONDS = 2.0
-ANSWER_SECONDS = 10.0
 TRIES = 4
 MAX_PAUSE = 30.0
 _LATER = frozenset({408, 429, 502, 503, 504})
@@ -42,7 +41,7 @@ class Exporter:
         self._began_ns = clock.now_ms() * 1_000_000
         self._is_healthy = True
         self._due, self._stopping = threading.Event(), threading.Event()
-        self._client = _make_client(settings)
+        self._client = make_client(settings)
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
 
     def start(self) -> None:
@@ -135,11 +134,3 @@ class Exporter:
         if left := len(self._waiting) + len(self._batch):
             LOST.inc(left, why)
         self._waiting.clear()
-
-
-def _make_client(settings: Otlp) -> httpx.Client:
-    """A client that sends only to the configured endpoint: no proxy from the environment, no redirects."""
-    headers = {"Content-Type": "application/x-protobuf", "User-Agent": "gos"}
-    headers |= {name.strip(): value.strip() for name, _, value in (each.partition(":") for each in settings.headers)}
-    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
-    return httpx.Client(headers=headers, verify=verify, trust_env=False, timeout=ANSWER_SECONDS, follow_redirects=False)

@@ -1,4 +1,4 @@
-"""Encodes spans and metrics as OTLP messages, with the classes that the OpenTelemetry project generates.
+"""Encodes spans, metrics and records of audit trails as OTLP messages, with the classes that the OpenTelemetry project generates.
 
 Its SDK and exporter are not used: they are seven packages with their own threads, queues and environment variables, and cannot
 export histograms that were counted elsewhere.
@@ -6,14 +6,18 @@ export histograms that were counted elsewhere.
 
 from collections.abc import Iterable, Mapping
 
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.logs.v1 import logs_pb2
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from appliance.monitor import metrics
+from appliance.monitor.forwarding.records import AuditRecord
 from appliance.monitor.metrics import SECONDS, Sample
 from appliance.monitor.spans import Span
 
@@ -39,6 +43,30 @@ def encode_metrics(resource: About, registry: metrics.Registry, began_ns: int, n
     scoped = otlp.ScopeMetrics(scope=_SCOPE, metrics=[_metric(each, began_ns, now_ns) for each in registry.samples()])
     metrics_message = otlp.ResourceMetrics(resource=_resource(resource), scope_metrics=[scoped])
     return bytes(ExportMetricsServiceRequest(resource_metrics=[metrics_message]).SerializeToString())
+
+
+def encode_audit_records(resource: About, records: Iterable[AuditRecord], now_ns: int) -> bytes:
+    """Encode records of audit trails, which are sent at `now_ns`, as an ExportLogsServiceRequest."""
+    scoped = logs_pb2.ScopeLogs(scope=_SCOPE, log_records=[_log_record(each, now_ns) for each in records])
+    message = logs_pb2.ResourceLogs(resource=_resource(resource), scope_logs=[scoped])
+    return bytes(ExportLogsServiceRequest(resource_logs=[message]).SerializeToString())
+
+
+def decode_logs_answer(content: bytes) -> ExportLogsServiceResponse:
+    """Decode what a collector answers to records; ValueError if it is no such message."""
+    answer = ExportLogsServiceResponse()
+    try:
+        answer.ParseFromString(content)
+    except DecodeError as error:
+        raise ValueError("no answer of OTLP") from error
+    return answer
+
+
+def _log_record(record: AuditRecord, now_ns: int) -> logs_pb2.LogRecord:
+    return logs_pb2.LogRecord(
+        time_unix_nano=record.at * 1_000_000, observed_time_unix_nano=now_ns, severity_number=logs_pb2.SEVERITY_NUMBER_INFO,
+        severity_text="INFO", body=_value(record.line), attributes=_attributes(record.members()), event_name="gos.audit",
+    )  # fmt: skip
 
 
 def _resource(about: About) -> Resource:

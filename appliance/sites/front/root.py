@@ -1,7 +1,8 @@
-"""Routes of the base host for the whole appliance: metrics, and the root certificate of the built-in authority."""
+"""Routes of the base host for the whole appliance: metrics, the built-in authority's certificate, and the keys of audit trails."""
 
 import hmac
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from pathlib import Path
 
 from quart import Blueprint
@@ -11,7 +12,8 @@ from appliance.core.config import Config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid, InvalidApiKey, NotFound
 from appliance.core.sentences import Sentence
 from appliance.monitor import metrics
-from appliance.web import Request, Response, view
+from appliance.monitor.signed_trails import public_keys_file
+from appliance.web import Request, Response, in_thread, view
 from appliance.webapps.certificates import ca_certificate
 
 from .networks import Networks
@@ -21,8 +23,11 @@ SHORTEST_TOKEN = 16
 _RELAYED = (MARK.lower(), "forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
 
 
-def build_root(config: Config) -> Blueprint:
-    """Build the blueprint with `/metrics`, and `/ca.pem` where the built-in authority is in use."""
+def build_root(config: Config, threads: Executor) -> Blueprint:
+    """Build the blueprint with `/metrics`, `/audit-keys.pem`, and `/ca.pem` where the built-in authority is in use.
+
+    `threads` are for what reads the database.
+    """
     root = Blueprint("root", __name__)
     readers = MetricsReaders(config)
 
@@ -39,6 +44,15 @@ def build_root(config: Config) -> Blueprint:
         headers = {"Content-Disposition": 'attachment; filename="ca.pem"', "Cache-Control": "no-cache"}
         return Response(200, file.read_bytes(), {"Content-Type": "application/x-pem-file", **headers})
 
+    async def show_audit_keys(request: Request) -> Response:
+        _require_base_host(request)
+        keys = await in_thread(threads, public_keys_file)
+        if not keys:
+            raise NotFound("no audit trail was signed yet, so there is no public key; `gos audit key` makes one")
+        headers = {"Content-Disposition": 'attachment; filename="audit-keys.pem"', "Cache-Control": "no-cache"}
+        return Response(200, keys.encode(), {"Content-Type": "application/x-pem-file", **headers})
+
+    root.add_url_rule("/audit-keys.pem", "show_audit_keys", view(show_audit_keys))
     root.add_url_rule("/metrics", "show_metrics", view(show_metrics))
     root.add_url_rule("/ca.pem", "show_authority", view(show_authority))
     return root

@@ -10,6 +10,7 @@ from appliance.console.pages.settings.appliance import require_administrator
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.monitor import AuditFilter, ChainStatus, audit
+from appliance.monitor.signed_trails import sign_export
 from appliance.tenants import appliance_scope
 
 MOST_EXPORTED, MOST_SHOWN = 50_000, 5
@@ -93,7 +94,7 @@ def verify_appliance_chain(visit: Visit) -> Answer:
 
 @page("GET", "/audit/export", scope="logs.read")
 def export_entries(visit: Visit) -> Answer:
-    """The filtered entries with their hashes as NDJSON, at most `MOST_EXPORTED`."""
+    """The filtered entries with their hashes as NDJSON, at most `MOST_EXPORTED`, and their signature."""
     return _export(visit, visit.scope, visit.scope.tenant_id)
 
 
@@ -105,5 +106,7 @@ def export_appliance_entries(visit: Visit) -> Answer:
 
 
 def _export(visit: Visit, scope: TenantScope, name: str) -> Download:
-    lines = audit.export_entries(scope, _filter(_read_args(visit)), MOST_EXPORTED)
-    return Download(f"audit-{name}.ndjson", "".join(lines).encode(), "application/x-ndjson; charset=utf-8")
+    filters, key = _filter(_read_args(visit)), visit.services.monitor.audit_keys.current()
+    lines = audit.export_entries(scope, filters, MOST_EXPORTED)
+    signed = sign_export(key, scope.tenant_id, lines, is_filtered=filters.leaves_gaps)
+    return Download(f"audit-{name}.ndjson", "".join(signed).encode(), "application/x-ndjson; charset=utf-8")

@@ -1,0 +1,12 @@
+from .forwarding import BATCH as BATCH
+from .forwarding import BATCH_BYTES as BATCH_BYTES
+from .forwarding import LEASE_MS as LEASE_MS
+from .forwarding import MOST_PAUSE_MS as MOST_PAUSE_MS
+from .forwarding import PAUSE_MS as PAUSE_MS
+from .forwarding import AuditForwarding as AuditForwarding
+from .forwarding import read_lag as read_lag
+from .records import Destination as Destination
+from .records import Undelivered as Undelivered
+from .records import record_of as record_of
+from .syslog import SyslogServer as SyslogServer
+from .syslog import build_message as build_message

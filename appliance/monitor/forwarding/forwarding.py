@@ -1,0 +1,232 @@
+"""Sends the entries of all audit trails to a destination, each at least once, in the order of its trail.
+
+Each destination has a position in each trail.  One process at a time sends a trail there, under a lease; another continues after
+the last entries that were noted as sent, so that a few may arrive twice.  Once a trail has been sent to its end, a signed
+checkpoint follows, at most one in the interval.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.changes import earliest
+from appliance.core.errors import ConfigInvalid
+from appliance.core.leases import LeaseLost, LeaseTable
+from appliance.core.scope import APPLIANCE, TenantScope, tenant_ids
+from appliance.monitor import audit, metrics
+from appliance.monitor.models import AuditEntry, AuditForwardRow
+from appliance.monitor.signed_trails import AuditKeys, make_checkpoint
+
+from .records import AuditRecord, Destination, RecordsRefused, Undelivered, record_of
+
+log = logging.getLogger(__name__)
+BATCH, BATCH_BYTES = 200, 1 << 20
+PAUSE_MS, MOST_PAUSE_MS, LONGEST_ASKED_MS, LEASE_MS = 10_000, 300_000, 3_600_000, 60_000
+SENT = metrics.registry.counter("gos_audit_records_sent_total", "Records of audit trails that were sent.", ("destination",))
+FAILED = metrics.registry.counter(
+    "gos_audit_forwarding_failures_total", "Times a destination did not take records of audit trails, which wait.", ("destination",)
+)
+REJECTED = metrics.registry.counter(
+    "gos_audit_records_rejected_total", "Records of audit trails that a destination has refused for good.", ("destination",)
+)
+_FORWARDS = LeaseTable(AuditForwardRow, ("tenant_id", "destination"), lease="lease_until", fence="fence")
+_TRAILS = "FROM audit_chain c LEFT JOIN audit_forward f ON f.tenant_id = c.tenant_id AND f.destination = ?"
+_HAS_MORE = "c.last_seq > COALESCE(f.seq, 0)"
+_DUE = f"""
+SELECT c.tenant_id {_TRAILS} WHERE COALESCE(f.lease_until, 0) <= ?
+AND ({_HAS_MORE} OR (f.seq > f.checkpoint_seq AND f.checkpoint_at <= ?)) ORDER BY c.tenant_id
+"""
+_NEXT_ENTRIES = f"SELECT MIN(COALESCE(f.lease_until, 0)) {_TRAILS} WHERE {_HAS_MORE}"
+_NEXT_CHECKPOINT = """
+SELECT MIN(CASE WHEN lease_until > checkpoint_at + ? THEN lease_until ELSE checkpoint_at + ? END)
+FROM audit_forward WHERE destination = ? AND seq > checkpoint_seq
+"""
+_LAG = f"""
+SELECT COUNT(*), MIN(e.at) {_TRAILS}
+JOIN audit_entry e ON e.tenant_id = c.tenant_id
+AND e.seq = 1 + CASE WHEN COALESCE(f.seq, 0) > c.base_seq THEN f.seq ELSE c.base_seq END
+WHERE {_HAS_MORE}
+"""
+
+
+@dataclass(frozen=True)
+class ForwardingLag:
+    """How many trails have entries that were not sent, the time of the oldest of these, and how many records were refused."""
+
+    trails: int
+    oldest_at: int | None
+    rejected: int
+
+
+def read_lag(destination: str) -> ForwardingLag:
+    """How far this destination is behind."""
+    ((trails, oldest_at),) = db.rows(_LAG, (destination,))
+    ((rejected,),) = db.rows("SELECT COALESCE(SUM(rejected), 0) FROM audit_forward WHERE destination = ?", (destination,))
+    return ForwardingLag(int(trails), None if oldest_at is None else int(oldest_at), int(rejected))
+
+
+@dataclass
+class _Position:
+    """How far a trail has been sent by whoever has its lease, and the hash of the last entry if it was sent now."""
+
+    key: tuple[str, str]
+    fence: int
+    seq: int
+    checkpoint_seq: int
+    checkpoint_at: int
+    rejected: int
+    last_hash: str = ""
+
+
+class AuditForwarding:
+    """The forwarding of this process to one destination; a checkpoint follows after `checkpoint_ms` at the earliest."""
+
+    def __init__(self, destination: Destination, keys: AuditKeys, checkpoint_ms: int) -> None:
+        self.destination = destination
+        self._keys, self._checkpoint_ms = keys, checkpoint_ms
+        self._failures = 0
+        self._paused_until = 0
+
+    def forward(self) -> None:
+        """Send what has not been sent; what the destination does not take waits for a pause, which is logged once."""
+        now = clock.now_ms()
+        if now < self._paused_until:
+            return
+        failure: Undelivered | None = None
+        for tenant_id in self._list_due(now):
+            try:
+                self._forward_trail(tenant_id)
+            except RecordsRefused as refused:
+                failure = refused
+            except Undelivered as undelivered:
+                failure = undelivered
+                break
+        self._note_outcome(failure)
+
+    def next_due(self) -> int | None:
+        """When there will be something to send (epoch milliseconds); None if everything has been sent."""
+        name, interval = self.destination.name, self._checkpoint_ms
+        dues = [earliest(_NEXT_ENTRIES, params=(name,)), earliest(_NEXT_CHECKPOINT, params=(interval, interval, name))]
+        due = min((each for each in dues if each is not None), default=None)
+        return None if due is None else max(due, self._paused_until)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.destination.close()
+
+    def _list_due(self, now: int) -> list[str]:
+        """The owners of trails with something to send; not tenants that are being imported or deleted, which lack entries."""
+        open_tenants = {APPLIANCE, *tenant_ids()}
+        due = db.rows(_DUE, (self.destination.name, now, now - self._checkpoint_ms))
+        return [tenant_id for (tenant_id,) in due if tenant_id in open_tenants]
+
+    def _note_outcome(self, failure: Undelivered | None) -> None:
+        name, address = self.destination.name, self.destination.address
+        if failure is None:
+            if self._failures:
+                log.info("audit.%s: %s takes entries again", name, address)
+            self._failures = self._paused_until = 0
+            return
+        if not self._failures:
+            log.warning("audit.%s: %s %s; entries wait", name, address, failure)
+        FAILED.inc(1, name)
+        pause = min(PAUSE_MS << min(self._failures, 10), MOST_PAUSE_MS)
+        self._failures += 1
+        self._paused_until = clock.now_ms() + max(pause, min(failure.after_ms, LONGEST_ASKED_MS))
+        self.close()
+
+    def _forward_trail(self, tenant_id: str) -> None:
+        position = db.write(partial(_claim, tenant_id, self.destination.name))
+        if position is None:
+            return
+        try:
+            self.destination.begin()
+            for records in _read_batches(tenant_id, position.seq):
+                self._send(position, records)
+                position.seq, position.last_hash = records[-1].seq, records[-1].hash
+                self._note(position)
+            self._send_checkpoint(position)
+        except LeaseLost:
+            log.info("another process sends the audit trail of %s to audit.%s now", *position.key)
+        finally:
+            db.write(partial(_FORWARDS.release, position.key, position.fence))
+
+    def _send(self, position: _Position, records: list[AuditRecord]) -> None:
+        rejected = self.destination.send(records)
+        SENT.inc(len(records) - rejected, self.destination.name)
+        if rejected:
+            REJECTED.inc(rejected, self.destination.name)
+            position.rejected += rejected
+
+    def _send_checkpoint(self, position: _Position) -> None:
+        """Send what vouches for the trail up to here, if entries were sent since the last one and the interval has passed."""
+        now, (tenant_id, _) = clock.now_ms(), position.key
+        if position.seq <= position.checkpoint_seq or now < position.checkpoint_at + self._checkpoint_ms:
+            return
+        try:
+            if last_hash := position.last_hash or _read_hash(tenant_id, position.seq):
+                self._send(position, [self._make_checkpoint(position, last_hash, now)])
+            position.checkpoint_seq = position.seq
+        except ConfigInvalid as error:  # entries go on without
+            log.warning("audit.%s: no checkpoint of %s can be signed: %s", self.destination.name, tenant_id, error.message)
+        position.checkpoint_at = now
+        self._note(position)
+
+    def _make_checkpoint(self, position: _Position, last_hash: str, now: int) -> AuditRecord:
+        """The record of a checkpoint; ConfigInvalid if this process lacks the master key of the signing key."""
+        key, tenant_id = self._keys.current(), position.key[0]
+        line = make_checkpoint(key, tenant_id, position.seq, last_hash).rstrip("\n")
+        return AuditRecord(tenant_id, position.seq, now, "system", audit.CHECKPOINT, key.fingerprint, hash=last_hash, line=line)
+
+    def _note(self, position: _Position) -> None:
+        """Note how far the trail was sent, and keep the lease.  LeaseLost."""
+        changes = {
+            "seq": position.seq, "checkpoint_seq": position.checkpoint_seq, "checkpoint_at": position.checkpoint_at,
+            "rejected": position.rejected, "lease_until": clock.now_ms() + LEASE_MS,
+        }  # fmt: skip
+        db.write(partial(_FORWARDS.update, position.key, position.fence, changes))
+
+
+def _claim(tenant_id: str, destination: str) -> _Position | None:
+    """Inside a write: how far the trail was sent; None if another process sends it."""
+    key = (tenant_id, destination)
+    new = (
+        "INSERT INTO audit_forward (tenant_id, destination, seq, fence, lease_until, checkpoint_seq, checkpoint_at, rejected) "
+        "VALUES (?, ?, 0, 0, 0, 0, 0, 0) ON CONFLICT (tenant_id, destination) DO NOTHING"
+    )
+    db.execute(new, key)
+    columns = "seq, fence, lease_until, checkpoint_seq, checkpoint_at, rejected"
+    ((seq, fence, until, checkpoint_seq, checkpoint_at, rejected),) = db.rows(
+        f"SELECT {columns} FROM audit_forward WHERE tenant_id = ? AND destination = ?", key  # noqa: S608  our own names
+    )  # fmt: skip
+    now = clock.now_ms()
+    if until > now or not _FORWARDS.claim(key, fence, until=now + LEASE_MS):
+        return None
+    return _Position(key, int(fence) + 1, int(seq), int(checkpoint_seq), int(checkpoint_at), int(rejected))
+
+
+def _read_batches(tenant_id: str, seq: int) -> Iterator[list[AuditRecord]]:
+    """The records after this entry, some at a time, as whoever sends them comes along; entries made meanwhile are among them."""
+    scope = TenantScope(tenant_id, "system")
+    while True:
+        query = scope.select(AuditEntry).where(AuditEntry.seq > seq).order_by(AuditEntry.seq).limit(BATCH)
+        records, size = list[AuditRecord](), 0
+        for entry in query:
+            record = record_of(entry)
+            size += len(record.line)
+            if records and size > BATCH_BYTES:
+                break
+            records.append(record)
+        if not records:
+            return
+        yield records
+        seq = records[-1].seq
+
+
+def _read_hash(tenant_id: str, seq: int) -> str | None:
+    """The hash of an entry; None if retention has deleted it."""
+    row = TenantScope(tenant_id, "system").find(AuditEntry, seq=seq)
+    return None if row is None else str(row.hash)

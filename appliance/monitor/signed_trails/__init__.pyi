@@ -1,0 +1,10 @@
+from .checkpoints import make_checkpoint as make_checkpoint
+from .checkpoints import sign_export as sign_export
+from .keys import AuditKeys as AuditKeys
+from .keys import AuditPublicKey as AuditPublicKey
+from .keys import list_audit_keys as list_audit_keys
+from .keys import public_keys_file as public_keys_file
+from .keys import read_public_keys as read_public_keys
+from .keys import seal_context as seal_context
+from .verification import FileStatus as FileStatus
+from .verification import verify_file as verify_file
