@@ -205,6 +205,21 @@ def test_records_refused_for_good_are_counted_and_not_sent_again(
     assert "has refused 2 of the entries 1 to 5 of the audit trail of acme: too old" in caplog.text
 
 
+def test_entries_go_to_the_collector_and_nowhere_else(
+    acme: TenantScope, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither through a proxy of the environment nor after a redirect."""
+    act(acme, 1)
+    with closing(Collector()) as elsewhere:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, elsewhere.url)
+        collector.answer(LOGS, 307, b"", Location=f"{elsewhere.url}{LOGS}")
+        with closing(forwarding_to(collector)) as forwarding:
+            forwarding.forward()
+        assert (len(collector.received), elsewhere.received) == (1, [])
+    assert read_lag("otlp").trails == 1
+
+
 def test_an_answer_that_is_none_of_otlp_is_no_delivery(acme: TenantScope, collector: Collector) -> None:
     act(acme, 1)
     collector.answer(LOGS, 200, b"\xff\xff", Content_Type="application/x-protobuf")
