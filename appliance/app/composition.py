@@ -5,10 +5,9 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from appliance.api import answer_routes
-from appliance.backups.points import PointShipper
 from appliance.connectors.egress import Egress
 from appliance.core import clock
 from appliance.core.config import Config
@@ -52,12 +51,16 @@ from .gauges import add_gauges, add_request_gauges
 from .parts import (
     authorities,
     make_integrations,
+    make_points,
 )
 from .sandboxes import make_pool
 from .serving import Serving
 from .telemetry import Telemetry
 from .tools import add_tools
 from .upkeep import own_upkeep, shared_upkeep
+
+if TYPE_CHECKING:
+    from appliance.backups.points import PointShipper
 
 
 @dataclass
@@ -71,7 +74,7 @@ class Appliance:
     deliverer: Deliverer
     withdraw: tuple[Callable[[], None], ...]
     telemetry: Telemetry
-    points: PointShipper
+    points: "PointShipper | None"
     scheduler: Scheduler = field(default_factory=lambda: Scheduler(read_state))
     ready: bool = False
 
@@ -79,7 +82,8 @@ class Appliance:
         """Start the sandbox, then the workers, unless `server.run_workers` is off, and the periodic jobs of this process."""
         self.telemetry.start()
         notices.start()
-        self.points.start()
+        if self.points is not None:
+            self.points.start()
         self.services.sandbox.start()
         self.services.processes.start(self.scheduler)
         for each in self.upkeep:
@@ -128,7 +132,8 @@ class Appliance:
             withdraw()
         self.telemetry.stop()
         notices.stop()
-        self.points.stop()  # last, so that it ships every write
+        if self.points is not None:
+            self.points.stop()  # last, so that it ships every write
         self.presence.close()
         db.close_database()
 
@@ -148,7 +153,7 @@ def _connect(config: Config, sandbox: Pool) -> Appliance:
     parts = make_domains(config, mechanisms)
     services = make_services(config, mechanisms, parts)
     add_tools(services, parts.governor, parts.actions)
-    points = PointShipper(config, mechanisms.places)
+    points = make_points(config, mechanisms.places)
     add_gauges(services, points)
     return Appliance(
         config=config, services=services, presence=mechanisms.presence,

@@ -1,6 +1,7 @@
 """Gauges that are read when the metrics are requested."""
 
-from appliance.backups.points import PointShipper
+from typing import TYPE_CHECKING
+
 from appliance.backups.rehearsal import has_failed
 from appliance.core.database import db
 from appliance.integrations import gate
@@ -11,6 +12,9 @@ from appliance.web import Services
 from . import quotas
 from .audit_forwarding import add_forwarding_gauge
 
+if TYPE_CHECKING:
+    from appliance.backups.points import PointShipper
+
 
 def add_request_gauges(queue: WorkQueue) -> None:
     """Have the registry ask the queue of requests whenever it is read."""
@@ -18,7 +22,7 @@ def add_request_gauges(queue: WorkQueue) -> None:
     metrics.registry.gauge("gos_request_turns", "How many requests are worked on at once at most.", lambda: float(queue.turns))
 
 
-def add_gauges(services: Services, points: PointShipper) -> None:
+def add_gauges(services: Services, points: "PointShipper | None") -> None:
     """Have the registry ask these parts whenever it is read."""
     SandboxMetrics(metrics.registry).watch(services.sandbox)
     metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
@@ -31,7 +35,7 @@ def add_gauges(services: Services, points: PointShipper) -> None:
     failed = "1 if the last rehearsal of a restore failed, else 0."
     metrics.registry.gauge("gos_backup_rehearsal_failed", failed, lambda: float(has_failed()))
     lag = "Seconds of changes that are not yet shipped to backup.points_to; 0 without it."
-    metrics.registry.gauge("gos_backup_points_lag_seconds", lag, points.lag)
+    metrics.registry.gauge("gos_backup_points_lag_seconds", lag, points.lag if points is not None else lambda: 0.0)
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
     quotas.add_gauges(services.limits.quotas)
     services.monitor.disk.measure()

@@ -3,6 +3,7 @@
 import shutil
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from appliance.agents.skills import service as skills
@@ -31,6 +32,18 @@ from appliance.webapps import service as webapps
 from appliance.webapps.certificates import ca_certificate, internal_certificate
 from appliance.webapps.traffic import Quotas
 from appliance.webapps.traffic import request_log as traffic
+
+if TYPE_CHECKING:
+    from appliance.backups.points import PointShipper
+
+
+def make_points(config: Config, places: Places) -> "PointShipper | None":
+    """What ships every change to `backup.points_to`; None without it."""
+    if not config.backup.points_to:
+        return None
+    from appliance.backups.points import PointShipper
+
+    return PointShipper(config, places)
 
 
 def make_places(config: Config, installation: str) -> Places:

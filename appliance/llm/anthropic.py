@@ -8,9 +8,8 @@ from typing import Any
 
 from appliance.core.database.db import dump_json
 
-from .exchange import ANSWER, Finish, Question, Reply, ReplyInvalid, count
+from .exchange import ANSWER, DEFAULT_MAX_TOKENS, Finish, Question, Reply, ReplyInvalid, count
 from .openai import read_error
-from .profile import DEFAULT_MAX_TOKENS
 from .prompt import Message
 from .tools import MOST_CALLS, ToolResult, read_call, sendable_arguments, sendable_name
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from appliance.connectors.contract import (
     AddressNotAllowed,
@@ -25,7 +25,9 @@ from appliance.core.sentences import Sentence
 
 from . import anthropic, openai
 from .exchange import Question, Reply, ReplyInvalid
-from .profile import Profile
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 DIALECTS: dict[str, ModuleType] = {"openai": openai, "anthropic": anthropic}
 # Error codes that come with status 429, but that waiting does not resolve.
@@ -38,7 +40,7 @@ class OpenProfile:
     """A profile with its unsealed key."""
 
     slug: str
-    profile: Profile
+    profile: "Profile"
     key: str = field(default="", repr=False)
 
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from appliance.core.database.db import dump_json
 
-from .profile import Profile
 from .prompt import Message
 from .tools import Choice, ToolCall, ToolOffer, ToolResult
 
+if TYPE_CHECKING:  # its models take a fiftieth of the start to build
+    from .profile import Profile
+
 ANSWER = "answer"  # the name of the tool that returns a structured answer
+DEFAULT_MAX_TOKENS = 4_096
 IMAGE_TOKENS = 1_600
 MOST_TOKENS = 10**9  # more than any call uses: a server that reports more does not count correctly
 
@@ -24,7 +27,7 @@ class Question:
     With `tools`, the model may call some of them instead of answering.
     """
 
-    profile: Profile
+    profile: "Profile"
     messages: tuple[Message | ToolResult, ...]
     system: str = ""
     schema: Mapping[str, Any] | None = None

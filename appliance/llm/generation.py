@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from appliance.connectors.egress import EgressClient
 from appliance.core import clock
@@ -14,13 +14,15 @@ from appliance.core.sentences import Sentence
 
 from . import usage
 from .client import OpenProfile, ask, is_free
-from .exchange import Question, Reply
-from .profile import DEFAULT_MAX_TOKENS, Profile
+from .exchange import DEFAULT_MAX_TOKENS, Question, Reply
 from .prompt import Message, Prompt, check_output_schema
 from .redaction import BUILT_IN, Mask
 from .structured import correction, describe, instructions, read_json, unwrap, wrap
 from .tools import ToolCall, ToolResult
 from .usage import NANO, Origin, Reservation, UsageSum
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 
 @dataclass
@@ -182,7 +184,7 @@ class Generation:
         return value, describe(schema.problems(value))
 
 
-def patterns_of(profile: Profile) -> tuple[tuple[str, str], ...]:
+def patterns_of(profile: "Profile") -> tuple[tuple[str, str], ...]:
     """The (name, regular expression) pairs that the profile redacts."""
     patterns = []
     for each in profile.redaction.patterns:
@@ -191,7 +193,7 @@ def patterns_of(profile: Profile) -> tuple[tuple[str, str], ...]:
     return tuple(patterns)
 
 
-def _question(profile: Profile, prompt: Prompt, mask: Mask) -> Question:
+def _question(profile: "Profile", prompt: Prompt, mask: Mask) -> Question:
     """The redacted question, with the schema in the form this profile supports."""
     parameters = profile.parameters
     schema = None if prompt.output is None else wrap(prompt.output)

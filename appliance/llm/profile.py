@@ -13,7 +13,6 @@ from .redaction import BUILT_IN, PatternInvalid, compile_pattern
 Kind = Literal["openai", "anthropic"]
 Structured = Literal["native", "json", "prompt"]
 DEFAULT_URLS: dict[str, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
-DEFAULT_MAX_TOKENS = 4096
 LONGEST_MS = 15 * 60_000
 # Members of requests that the appliance sets itself, and that settings must not override.
 OWN_MEMBERS = frozenset({

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.network import resolving_for
@@ -33,12 +33,14 @@ from .client import OpenProfile
 from .conversation import Conversation, converse
 from .generation import Connection, Generated, Generation, patterns_of
 from .models import ProfileRow
-from .profile import Budgets, Profile
 from .prompt import Message, Prompt
 from .usage import DAY_MS, Origin, UsageSum
 
+if TYPE_CHECKING:
+    from .profile import Budgets, Profile
+
 __all__ = [
-    "Conversation", "Generated", "LanguageModels", "Origin", "Profile", "Prompt", "StoredProfile", "Trial", "Usage",
+    "Conversation", "Generated", "LanguageModels", "Origin", "Prompt", "StoredProfile", "Trial", "Usage",
 ]  # fmt: skip
 
 OpenSecret = Callable[[TenantScope, str], str]
@@ -57,7 +59,7 @@ class StoredProfile:
     """A stored profile without its key: `key_at` is when the key was sealed, `reference` the secret used as the key."""
 
     slug: str
-    profile: Profile
+    profile: "Profile"
     key_at: int | None
     reference: str | None
     version: int
@@ -73,7 +75,7 @@ class Usage:
     month: UsageSum
     in_flight: UsageSum
     days: list[tuple[str, UsageSum]]
-    budgets: Budgets
+    budgets: "Budgets"
     currency: str | None
 
 
@@ -112,7 +114,7 @@ class LanguageModels:
         """Get a profile; NotFound."""
         return _to_stored(scope.get(ProfileRow, id=slug))
 
-    def create_profile(self, scope: TenantScope, slug: str, profile: Profile, key: str | None) -> StoredProfile:
+    def create_profile(self, scope: TenantScope, slug: str, profile: "Profile", key: str | None) -> StoredProfile:
         """Create a profile with the provider's `key` or `= secrets.<name>`; executions waiting for it continue.  AlreadyExists."""
         ids.check_slug(slug, pointer="/slug")
         now = clock.now_ms()
@@ -131,7 +133,7 @@ class LanguageModels:
         return db.write(insert)
 
     def put_profile(
-        self, scope: TenantScope, slug: str, profile: Profile, key: KeyChange, *, if_version: int | None = None
+        self, scope: TenantScope, slug: str, profile: "Profile", key: KeyChange, *, if_version: int | None = None
     ) -> tuple[StoredProfile, bool]:
         """Create or replace a profile, and return it with whether it is new.  KEEP keeps the key, None removes it.
 
@@ -255,7 +257,7 @@ class LanguageModels:
             raise NotFound(
                 Sentence("there is no LLM profile %(slug)s; create it with POST /api/v1/llm-profiles", slug=repr(slug))
             )
-        key, profile = "", Profile.model_validate(row.settings)
+        key, profile = "", _read_profile(row)
         if row.reference is not None:
             place = destination_of(slug, profile)
             if secret_bindings.find_unbound(scope, [row.reference], place):
@@ -266,7 +268,7 @@ class LanguageModels:
             logs.remember_secret(key)
         return OpenProfile(slug, profile, key)
 
-    def _key_columns(self, scope: TenantScope, at: tuple[str, Profile], key: str | None, now: int) -> dict[str, object]:
+    def _key_columns(self, scope: TenantScope, at: tuple[str, "Profile"], key: str | None, now: int) -> dict[str, object]:
         """The columns that store a key; inside a write, because a referenced secret is bound to the profile's address."""
         slug, profile = at
         if key is None:
@@ -287,7 +289,7 @@ class LanguageModels:
         return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
 
 
-def destination_of(slug: str, profile: Profile) -> SecretDestination:
+def destination_of(slug: str, profile: "Profile") -> SecretDestination:
     """The destination that the profile sends its key to."""
     digest = hashlib.sha256(f"{profile.kind} {profile.address}".encode()).hexdigest()
     return SecretDestination("llm-profile", slug, digest, host_of(profile.address))
@@ -297,9 +299,9 @@ def _context(scope: TenantScope, slug: str) -> str:
     return f"{scope.tenant_id}/llm-profile/{slug}"
 
 
-def _keep_key(row: ProfileRow, profile: Profile) -> dict[str, object]:
+def _keep_key(row: ProfileRow, profile: "Profile") -> dict[str, object]:
     """The columns that keep the stored key, which are none; ValidationFailed if the key would be sent to another address."""
-    before = Profile.model_validate(row.settings)
+    before = _read_profile(row)
     if row.sealed is None and row.reference is None:
         raise ValidationFailed("the profile has no stored key; send the key itself", pointer="/api_key")
     if (before.kind, before.address) != (profile.kind, profile.address):
@@ -307,8 +309,14 @@ def _keep_key(row: ProfileRow, profile: Profile) -> dict[str, object]:
     return {}
 
 
+def _read_profile(row: ProfileRow) -> "Profile":
+    from .profile import Profile
+
+    return Profile.model_validate(row.settings)
+
+
 def _to_stored(row: ProfileRow) -> StoredProfile:
-    profile = Profile.model_validate(row.settings)
+    profile = _read_profile(row)
     return StoredProfile(
         slug=row.id, profile=profile, key_at=row.key_at, reference=row.reference, version=row.version, created_at=row.created_at,
         updated_at=row.updated_at,

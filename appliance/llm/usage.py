@@ -6,7 +6,7 @@ Functions that write run inside `db.write`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from appliance.core import clock, ids
 from appliance.core.database import db
@@ -16,7 +16,8 @@ from appliance.core.sentences import Sentence
 from appliance.quotas import KINDS, find_limit, make_refusal, notices
 from appliance.tenants import starters
 
-from .profile import Budget, Profile
+if TYPE_CHECKING:
+    from .profile import Budget, Profile
 
 DAY_MS = 86_400_000
 TENANT_QUOTAS = ("llm_tokens_per_day", "llm_tokens_per_month", "llm_cost_per_day", "llm_cost_per_month")
@@ -72,7 +73,7 @@ class Reservation:
     most: UsageSum
 
 
-def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, most: UsageSum) -> Reservation:
+def reserve(scope: TenantScope, slug: str, profile: "Profile", origin: Origin, most: UsageSum) -> Reservation:
     """Reserve usage for a call before it is sent; BudgetExceeded if actual and reserved usage have reached a budget.
 
     An earlier call of the same place that was never settled is counted with the most it may have used.
@@ -154,7 +155,7 @@ def purge(before_ms: int) -> None:
 # -- budgets
 
 
-def _check(scope: TenantScope, slug: str, profile: Profile, origin: Origin) -> None:
+def _check(scope: TenantScope, slug: str, profile: "Profile", origin: Origin) -> None:
     budgets = profile.budgets
     if not any(each.tokens or each.cost for each in (budgets.day, budgets.month, budgets.execution)):
         return
@@ -203,7 +204,7 @@ class _Limit:
 
     profile: str
     per: str
-    budget: Budget
+    budget: "Budget"
     currency: str
 
 

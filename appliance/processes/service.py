@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peewee import IntegrityError
 
@@ -49,10 +49,6 @@ from .host.document_calls import StoredData
 from .host.model_calls import no_models
 from .host.ports import Ports
 from .models import Execution, Process, ProcessVersion
-from .rehearsal.dry_run import DryRun, DryRunRequest, run_dry
-from .rehearsal.dry_run_calls import RealSystems
-from .rehearsal.preview_actions import PreviewOnlyActions
-from .rehearsal.replay import Replay, ReplayRequest, load_draft, replay
 from .scheduling import admission, backlog
 from .scheduling.fair_share import FairShare
 from .scheduling.fair_threads import FairThreadPool
@@ -64,6 +60,10 @@ from .triggers.firings import StartedExecution
 from .triggers.registration import find_tenant_problems
 from .triggers.service import TriggerDependencies, Triggers
 from .triggers.signatures import Request
+
+if TYPE_CHECKING:  # replays and tests are seldom, and their modules take a hundredth of the start
+    from .rehearsal.dry_run import DryRun, DryRunRequest
+    from .rehearsal.replay import Replay, ReplayRequest
 
 log = logging.getLogger(__name__)
 MAX_REPLAYS = 2  # each occupies an API thread until it is done
@@ -284,23 +284,21 @@ class ProcessFlow:
         return plan_retry(record, compiled, PlanContext(partial(self._find_actions, scope), self._agents), start_from, version)
 
     def replay_execution(
-        self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None
-    ) -> Replay:
+        self, scope: TenantScope, execution_id: str, request: "ReplayRequest", process_id: str | None = None
+    ) -> "Replay":
         """Run a finished execution again from its journal, without any effect, and compare the results.
 
         Conflict while it is not finished, TimedOut after `limits.replay_seconds`, ConcurrencyLimited while too many other
         replays or tests are running.
         """
+        from .rehearsal.replay import load_draft, replay
+
         row = executions.get_execution(scope, execution_id, process_id)
         if row.status not in store.FINISHED:
             raise Conflict(Sentence("the execution is %(status)s; it can be replayed once it is finished", status=row.status))
         own = self.runner.versions.load(scope, row.process_id, row.version)
-        if request.draft:
-            compiled = load_draft(scope, row.process_id)
-        elif request.version in (None, row.version):
-            compiled = own
-        else:
-            compiled = self.runner.versions.load(scope, row.process_id, request.version)
+        load = self.runner.versions.load
+        compiled = load_draft(scope, row.process_id) if request.draft else load(scope, row.process_id, request.version or row.version)
         executions.check_input(scope, compiled, row.input)
         with self._replaying():
             return replay(self.runner.tools, ExecutionRecord(scope, row, own), compiled, request, self.config.limits.replay_seconds)
@@ -315,7 +313,7 @@ class ProcessFlow:
         finally:
             self._replays.release()
 
-    def test_process(self, scope: TenantScope, process_id: str, request: DryRunRequest, *, offline: bool = False) -> DryRun:
+    def test_process(self, scope: TenantScope, process_id: str, request: "DryRunRequest", *, offline: bool = False) -> "DryRun":
         """Run the draft, or a version, without any effect: as a whole, or one step of it.
 
         `test_process(scope, "order-intake", DryRunRequest(input={…}, mocks={"push": {"output": {…}}}))` answers a DryRun:
@@ -327,14 +325,19 @@ class ProcessFlow:
         NotFound, DefinitionInvalid (the draft cannot be parsed), ValidationFailed (input, step, mocks, context),
         TimedOut after `limits.replay_seconds`, ConcurrencyLimited while too many others are running.
         """
+        from .rehearsal.dry_run import run_dry
+        from .rehearsal.dry_run_calls import RealSystems
+        from .rehearsal.preview_actions import PreviewOnlyActions
+        from .rehearsal.replay import load_draft
+
         if request.version is None:
             compiled = load_draft(scope, process_id)
         else:
             compiled = self.runner.versions.load(scope, process_id, executions.resolve_version(scope, process_id, request.version))
-        actions = self.runner.tools.actions
-        outside = RealSystems(self.runner.tools.data, PreviewOnlyActions(actions) if offline else actions, self._load)
+        tools = self.runner.tools
+        outside = RealSystems(tools.data, PreviewOnlyActions(tools.actions) if offline else tools.actions, self._load)
         with self._replaying():
-            return run_dry(self.runner.tools, outside, scope, compiled, request, self.config.limits.replay_seconds)
+            return run_dry(tools, outside, scope, compiled, request, self.config.limits.replay_seconds)
 
     # -- versions
 

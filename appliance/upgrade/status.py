@@ -6,7 +6,6 @@ from appliance.core import clock
 from appliance.core.config import Config
 
 from .journal import DONE, UNFINISHED, copy_of, read_journal
-from .rolling_back import delete_copy
 
 KEPT_MS = 72 * 3_600_000
 """How long the copy is kept after this release has first used the new database."""
@@ -33,4 +32,6 @@ def delete_expired_copy(config: Config) -> None:
     """Delete the copy of the former database once this release has used the new one for 72 hours."""
     journal = read_journal(config.data)
     if journal is not None and journal.used_at and clock.now_ms() > journal.used_at + KEPT_MS:
+        from .rolling_back import delete_copy
+
         delete_copy(config.data)

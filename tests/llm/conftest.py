@@ -12,8 +12,9 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
+from appliance.llm.profile import Profile
 from appliance.llm.prompt import parse_prompt
-from appliance.llm.service import Generated, LanguageModels, Origin, Profile
+from appliance.llm.service import Generated, LanguageModels, Origin
 from appliance.processes.executions import service as executions
 from appliance.tenants import service as tenants
 from appliance.tenants import starters

@@ -8,14 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from appliance.backups.importing import ImportRequest, ImportResult, SecretReplacement
-from appliance.backups.importing.requests import UnpackedExport
-from appliance.backups.importing.unpacking import unpack_export
 from appliance.backups.parts import is_sealed
 from appliance.backups.problems import BackupInvalid, JobControl
-from appliance.backups.tenant_imports import check_new_id, write_tenant
 from appliance.blobs import Places, ReceivedFile
 from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
@@ -30,6 +26,10 @@ from . import records
 from .files import JobFiles
 from .records import ACCESS_STEP_MS, EXPIRY_MS, IMPORT, OPEN, Claim, NewJob, TenantJob
 from .runner import JobRunner, Progress, Task
+
+if TYPE_CHECKING:  # what an import needs is loaded by the first one
+    from appliance.backups.importing import ImportRequest, ImportResult
+    from appliance.backups.importing.requests import UnpackedExport
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,9 @@ class UploadedExports:
 
         self._runner.submit(db.write(start))
 
-    def write(self, scope: TenantScope, job_id: str, request: ImportRequest) -> None:
+    def write(self, scope: TenantScope, job_id: str, request: "ImportRequest") -> None:
         """Starts to import it as a tenant; raises ValidationFailed or AlreadyExists for an invalid or existing id or name."""
+        from appliance.backups.tenant_imports import check_new_id
 
         def start() -> Claim:
             upload = self.get(scope, job_id)
@@ -143,6 +144,8 @@ class UploadedExports:
     # -- in the background
 
     def _open(self, claim: Claim, job: TenantJob, progress: Progress) -> None:
+        from appliance.backups.importing import ImportRequest
+
         progress.report("reading", 0, 0)
         with self._unpacked(claim, job, ImportRequest(Path(job.name)), progress.control()) as export:
             result = {"manifest": export.manifest}
@@ -150,6 +153,9 @@ class UploadedExports:
         db.write(partial(records.finish, claim, result, {"state": "waiting", "sealed": job.sealed}))
 
     def _import(self, claim: Claim, job: TenantJob, progress: Progress) -> None:
+        from appliance.backups.importing import ImportRequest, SecretReplacement
+        from appliance.backups.tenant_imports import write_tenant
+
         control = progress.control(partial(_finish, claim, job))
         values = job.options["request"]
         request = ImportRequest(**{**values, "path": Path(values["path"])})
@@ -159,8 +165,11 @@ class UploadedExports:
         self._files.delete([job.place] if job.place else [])
 
     @contextmanager
-    def _unpacked(self, claim: Claim, job: TenantJob, request: ImportRequest, control: JobControl) -> Iterator[UnpackedExport]:
+    def _unpacked(self, claim: Claim, job: TenantJob, request: "ImportRequest", control: JobControl) -> Iterator["UnpackedExport"]:
         """The file of a job, unpacked and checked in a temporary folder."""
+        from appliance.backups.importing.requests import UnpackedExport
+        from appliance.backups.importing.unpacking import unpack_export
+
         opened = replace(request, passphrase=self._runner.unseal(claim, job))
         with (
             self._files.working_folder(claim.id) as folder,
@@ -169,7 +178,7 @@ class UploadedExports:
             yield UnpackedExport(folder, unpack_export(file, opened, folder, control))
 
 
-def _finish(claim: Claim, job: TenantJob, result: ImportResult) -> None:
+def _finish(claim: Claim, job: TenantJob, result: "ImportResult") -> None:
     """Inside the write of the import: store its result; the file is no longer needed.  LeaseLost undoes the import."""
     imported = Imported(result.tenant_id, result.rows, result.paused, result.unknown_logins)
     records.finish(claim, {"manifest": result.manifest, "imported": asdict(imported)}, {"place": None})

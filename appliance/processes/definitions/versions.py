@@ -30,7 +30,6 @@ from appliance.processes.host import version_grants
 from appliance.processes.host.authority import subject_of
 from appliance.processes.host.secret_use import bind_published
 from appliance.processes.models import Execution, Process, ProcessVersion
-from appliance.processes.rehearsal.rule_tests import table_problems
 from appliance.processes.triggers.registration import register_triggers
 from appliance.sandbox import Pool
 from appliance.tenants.grants import delete_grants, secret_bindings
@@ -195,6 +194,8 @@ class CheckContext:
 def find_problems(context: CheckContext, tenant_id: str, draft: Draft) -> list[Problem]:
     """Every problem of a draft: structure, schemas, expressions, code, decisions, tests, types, grants and inputs of
     integrations.  Parts that depend on a broken part are only checked once that part is fixed."""
+    from appliance.processes.rehearsal.rule_tests import table_problems
+
     problems: list[Problem] = []
     try:
         definition = parse_definition(dict(draft.definition), draft.files)

@@ -20,7 +20,6 @@ from appliance.processes.engine import store
 from appliance.processes.engine.decide import Key, StepRun, is_over, is_undoable
 from appliance.processes.host import tainting
 from appliance.processes.models import Execution
-from appliance.processes.rehearsal.replay import find_step
 
 Place = tuple[tuple[int, int], ...]
 Relation = Literal["before", "around", "behind"]
@@ -55,6 +54,8 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
         if first is None:
             return _reuse_runs(runs, compiled)
         start_from = first
+    from appliance.processes.rehearsal.replay import find_step
+
     target = _Target(compiled, find_step(start_from, compiled, pointer="/from"))
     if target.path in compiled.definition.compensation_paths:
         raise ValidationFailed(
