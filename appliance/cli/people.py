@@ -1,7 +1,6 @@
 """`gos user`: accounts of people; `gos scim`: tokens of identity providers that add and remove them."""
 
 import argparse
-import secrets
 import sys
 from typing import Any
 
@@ -12,6 +11,8 @@ from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, accounts, people, service
 from appliance.tenants.second_factors import factors
+from appliance.tenants.sign_in import temporary_passwords
+from appliance.tenants.sign_in.temporary_passwords import TemporaryPassword
 
 from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
 
@@ -19,7 +20,7 @@ from .output import add_json, confirm, opened_store, print_result, print_rows, r
 def add_commands(commands: Any) -> None:
     user = commands.add_parser("user", help="add, list, disable, enable or delete users, set a password, or reset second factors")
     what = user.add_subparsers(dest="what", required=True)
-    add = what.add_parser("add", help="add a user; the password is generated and printed, or read with --password-stdin")
+    add = what.add_parser("add", help="add a user; a temporary password is printed, or an own one read with --password-stdin")
     add.add_argument("login")
     add.add_argument("--tenant")
     add.add_argument("--role", choices=ROLES, default="viewer")
@@ -30,7 +31,7 @@ def add_commands(commands: Any) -> None:
     add_json(listing)
     listing.set_defaults(run=run_list)
     for name, help_text, run in (
-        ("password", "set a password from standard input; the user's sessions end", run_password),
+        ("password", "set a password from standard input, or print a temporary one; the user's sessions end", run_password),
         ("disable", "end a user's sessions; nothing of the account works, API keys included, until it is enabled", run_disable),
         ("enable", "let a disabled user sign in again; their API keys work again", run_enable),
         ("reset-factors", "remove a user's passkeys, apps and recovery codes, and end their sessions", run_reset_factors),
@@ -38,6 +39,8 @@ def add_commands(commands: Any) -> None:
     ):
         one = what.add_parser(name, help=help_text)
         one.add_argument("login")
+        if run is run_password:
+            one.add_argument("--generate", action="store_true", help="print a temporary password, which the next sign-in replaces")
         if run in (run_disable, run_delete):
             last = "even if they are the last owner of a tenant"
             one.add_argument(accounts.LEAVE_FLAG, dest="leave", action="store_true", help=last)
@@ -49,16 +52,29 @@ def add_commands(commands: Any) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    generated = None if args.password_stdin else secrets.token_urlsafe(15)
-    with opened_store(args.load()):
+    config = args.load()
+    made = None if args.password_stdin else temporary_passwords.make_temporary_password(config)
+    with opened_store(config):
         if args.tenant:
             service.get_tenant(args.tenant)
-        people.create_user(args.login, generated or sys.stdin.read().strip())
+        if made is None:
+            people.create_user(args.login, sys.stdin.read().strip())
+        else:
+            people.create_user(args.login, made.text, expires_at=made.expires_at)
         if args.tenant:
             people.add_member(service.system_scope(args.tenant), args.login, args.role)
-    members = {"login": args.login} | ({"password": generated} if generated else {})
-    print_result(args, f"user {args.login} added" + (f"; password: {generated}" if generated else ""), **members)
+    _print_password(args, f"user {args.login} added", made)
     return 0
+
+
+def _print_password(args: argparse.Namespace, result: str, made: TemporaryPassword | None) -> None:
+    """Print the result, with the temporary password if one was made."""
+    if made is None:
+        print_result(args, result, login=args.login)
+        return
+    until = clock.rfc3339(made.expires_at)
+    sentence = f"{result}; password: {made.text}  (temporary: the first sign-in, until {until}, asks for an own one)"
+    print_result(args, sentence, login=args.login, password=made.text, password_expires_at=until)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -82,9 +98,14 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_password(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
-        people.set_password(args.login, sys.stdin.read().strip())
-    print_result(args, f"password of {args.login} set", login=args.login)
+    config = args.load()
+    made = temporary_passwords.make_temporary_password(config) if args.generate else None
+    with opened_store(config):
+        if made is None:
+            people.set_password(args.login, sys.stdin.read().strip())
+        else:
+            people.set_password(args.login, made.text, expires_at=made.expires_at)
+    _print_password(args, f"password of {args.login} set", made)
     return 0
 
 

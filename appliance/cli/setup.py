@@ -3,7 +3,8 @@
 import argparse
 import json
 import os
-import secrets
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -15,6 +16,7 @@ from appliance.core.database import db
 from appliance.solutions import starter_input
 from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
+from appliance.tenants.sign_in import temporary_passwords
 
 from .output import opened_store
 
@@ -33,6 +35,7 @@ egress:
 
 def add_commands(commands: Any) -> None:
     init = commands.add_parser("init", help="set up a data folder once: tenant demo with the starter solution")
+    init.add_argument("--password-stdin", action="store_true", help=f"read an own password of {USER}, instead of a temporary one")
     init.set_defaults(run=run_init)
 
 
@@ -41,7 +44,7 @@ def run_init(args: argparse.Namespace) -> int:
     first_run = config.data / FIRST_RUN
     with opened_store(config, create=True) as sealer:
         if not service.has_any_account():
-            set_up(config, sealer, first_run)
+            set_up(config, sealer, first_run, sys.stdin.read().strip() if args.password_stdin else "")
         is_there = any(tenant.id == TENANT for tenant in service.list_tenants())
     if is_there and first_run.exists():
         print(welcome(config, first_run))
@@ -62,16 +65,18 @@ def _configured(args: argparse.Namespace) -> Config:
     return written
 
 
-def set_up(config: Config, sealer: Sealer, first_run: Path) -> None:
+def set_up(config: Config, sealer: Sealer, first_run: Path, password: str = "") -> None:
     """Create the tenant `demo` with the starter, an owner and a key that expires after 24 hours, and write them to a file.
 
+    Without an own `password` the owner gets a temporary one, which is written there and replaced at the first sign-in.
     This is one transaction that writes the file last: an interrupted run leaves no account behind, and the next run starts over
     and overwrites a file whose transaction did not commit.
     """
     from appliance.app.composition import apply_starter
 
-    password = secrets.token_urlsafe(15)
-    person = people.prepare_user(USER, password)
+    made = None if password else temporary_passwords.make_temporary_password(config)
+    person = people.prepare_user(USER, made.text if made else password, expires_at=made.expires_at if made else None)
+    secret = {"console_password": made.text, "console_password_expires_at": clock.rfc3339(made.expires_at)} if made else {}
     scope = service.system_scope(TENANT)
 
     def write() -> None:
@@ -90,7 +95,7 @@ def set_up(config: Config, sealer: Sealer, first_run: Path) -> None:
         write_private(first_run, {
             "base_url": config.tenant_url(TENANT),
             "connect_url": f"{config.scheme}://{_connect_host(config)}:{config.server.port}",
-            "tenant": TENANT, "console_user": USER, "console_password": password, "api_key": api_key,
+            "tenant": TENANT, "console_user": USER, **secret, "api_key": api_key,
             "created_at": clock.rfc3339(clock.now_ms()),
         })  # fmt: skip
 
@@ -122,16 +127,27 @@ def welcome(config: Config, first_run: Path) -> str:
     try:
         first = json.loads(first_run.read_text("utf8"))
         base, user, since = first["base_url"], first["console_user"], clock.parse_rfc3339(first["created_at"])
+        access = _describe_password(first, first_run)
     except (ValueError, KeyError, TypeError):
         return f"{first_run} cannot be read; delete it, and set a password with `gos user password LOGIN`"
     try_it = curl_line(config, starter_input(), base, first_run)
     if since + FIRST_KEY_MS < clock.now_ms():
         try_it = f"the key in {first_run} has expired; gos key add --tenant {TENANT} --name mine"
     return (
-        f"\nConsole   {base}/console/  as {user}, password in {first_run}\n"
+        f"\nConsole   {base}/console/  as {user}, {access}\n"
         f"API       {base}/api-docs/  with the key in the same file\n"
         f"Try it    {try_it}\n"
     )
+
+
+def _describe_password(first: Mapping[str, str], first_run: Path) -> str:
+    """Which password the first user has, without saying it.  ValueError."""
+    until, text = first.get("console_password_expires_at", ""), first.get("console_password")
+    if text is None:
+        return "with your own password"
+    if until and clock.parse_rfc3339(until) < clock.now_ms():
+        return "with your own password; if you have none yet: gos user password --generate " + first["console_user"]
+    return f"password in {first_run}; the first sign-in asks for your own" if until else f"password in {first_run}"
 
 
 def curl_line(config: Config, sample: Path, base: str, first_run: Path) -> str:

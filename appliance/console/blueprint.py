@@ -46,6 +46,7 @@ from .pages.start import (
     proxy_sign_in,
     second_factor,
     sign_in,
+    temporary_password,
     visiting,
 )
 from .pages.webapps import certificates, deploying, domains, traffic, webapps
@@ -61,7 +62,7 @@ AREAS = (
     members, monitor, new_factors, password_reset, personal_data,
     policies, policy_decisions, processes, provider_sign_in, proxy_sign_in, quotas, replay, retention, retry_plan,
     schemas, shares,
-    second_factor, service_accounts, sign_in, skills, step_runs,
+    second_factor, service_accounts, sign_in, skills, step_runs, temporary_password,
     tenant_export, tenant_reset, tenant_secrets, tenant_settings, traffic, integration_actions, versions, visiting,
     webapps,
 )  # fmt: skip

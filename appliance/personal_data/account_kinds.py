@@ -19,7 +19,7 @@ _FORMER = mark("The id in work and in audit trails needs a name to show; it is r
 ACCOUNT_KINDS = (
     Kind("account", mark("Account"), DELETE, (
         Table(
-            "person", {"id": ID}, ("id", "login", "created_at", "language", "disabled_at"), has_tenant=False,
+            "person", {"id": ID}, ("id", "login", "created_at", "language", "disabled_at", "password_expires_at"), has_tenant=False,
             with_account=True,
         ),
     ), period=WITH_ACCOUNT),

@@ -21,6 +21,7 @@ class Person(PlatformModel):
     created_at = peewee.BigIntegerField()
     language = peewee.TextField()  # empty: the browser's preference
     disabled_at = peewee.BigIntegerField(null=True)
+    password_expires_at = peewee.BigIntegerField(null=True)  # of a temporary password, which the first sign-in replaces
 
 
 class DeletedPerson(PlatformModel):
@@ -107,6 +108,8 @@ class ScimToken(PlatformModel):
     created_at = peewee.BigIntegerField()
     last_used_at = peewee.BigIntegerField(null=True)
     revoked_at = peewee.BigIntegerField(null=True)
+    expires_at = peewee.BigIntegerField(null=True)
+    rotated_from = peewee.TextField(null=True)
 
 
 class ScimUser(PlatformModel):

@@ -29,17 +29,22 @@ from .trails import record_for_appliance
 _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
 
 
-def create_user(login: str, password: str | None, *, actor: str = "system") -> Person:
+def create_user(login: str, password: str | None, *, actor: str = "system", expires_at: int | None = None) -> Person:
     """Create a local account, with None one without a password; AlreadyExists if the login is taken."""
-    person = prepare_user(login, password)
+    person = prepare_user(login, password, expires_at=expires_at)
     return db.write(lambda: insert_user(person, actor=actor))
 
 
-def prepare_user(login: str, password: str | None) -> Person:
-    """Build an account without storing it, with None one without a password; hashing one is slow.  ValidationFailed."""
+def prepare_user(login: str, password: str | None, *, expires_at: int | None = None) -> Person:
+    """Build an account without storing it, with None one without a password; hashing one is slow.  ValidationFailed.
+
+    With `expires_at` the password is temporary: it can only be replaced, until then (`temporary_passwords`).
+    """
     login = check_login(login)
     hashed = "" if password is None else hash_new_password(login, password)
-    return Person(id=ids.new("usr"), login=login, password_hash=hashed, created_at=clock.now_ms(), language="")
+    return Person(
+        id=ids.new("usr"), login=login, password_hash=hashed, created_at=clock.now_ms(), language="", password_expires_at=expires_at
+    )
 
 
 def insert_user(person: Person, *, actor: str = "system") -> Person:
@@ -61,10 +66,10 @@ def check_login(login: str) -> str:
     return login
 
 
-def set_password(login: str, password: str) -> Person:
-    """Replace a password; all sessions of that user end.  ValidationFailed, NotFound."""
+def set_password(login: str, password: str, *, expires_at: int | None = None) -> Person:
+    """Replace a password, with `expires_at` by a temporary one; all sessions of that user end.  ValidationFailed, NotFound."""
     hashed = hash_new_password(normalize_login(login), password)
-    return db.write(lambda: replace_password(login, hashed))
+    return db.write(lambda: replace_password(login, hashed, expires_at))
 
 
 def hash_new_password(login: str, password: str) -> str:
@@ -73,10 +78,10 @@ def hash_new_password(login: str, password: str) -> str:
     return _hasher.hash(password)
 
 
-def replace_password(login: str, hashed: str) -> Person:
-    """Inside a write: store the new hash and end the user's sessions."""
+def replace_password(login: str, hashed: str, expires_at: int | None = None) -> Person:
+    """Inside a write: store the new hash, with `expires_at` that of a temporary one, and end the user's sessions."""
     person = find_user(login)
-    person.password_hash = hashed
+    person.password_hash, person.password_expires_at = hashed, expires_at
     person.save()
     Session.delete().where(Session.user_id == person.id).execute()
     end_other_sign_ins(person.id)
@@ -139,8 +144,16 @@ class AccountDisabled(ApplianceError):
     code, status = "account_disabled", 403
 
 
+class PasswordExpired(ApplianceError):
+    """The password is right, and was a temporary one whose time is over."""
+
+    code, status = "password_expired", 403
+
+
 def check_password(login: str, password: str) -> Person:
-    """The user with this login and password; SignInFailed takes as long for an unknown login, AccountDisabled.
+    """The user with this login and password; SignInFailed takes as long for an unknown login, AccountDisabled, PasswordExpired.
+
+    Whoever lets the user in asks `temporary_passwords.must_replace` first.
 
     `password_checks` limits attempts: accounts are never locked, because anyone could lock somebody else's.
     """
@@ -153,6 +166,11 @@ def check_password(login: str, password: str) -> Person:
     if person is None:
         raise SignInFailed("the login or the password is wrong")
     _check_enabled(person)
+    if person.password_expires_at is not None and person.password_expires_at <= clock.now_ms():
+        raise PasswordExpired(
+            "this password was only for a first sign-in, and its time is over; ask the operator of this appliance to set another "
+            "one with `gos user password`"
+        )
     return person
 
 

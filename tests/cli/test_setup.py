@@ -77,6 +77,43 @@ def test_a_key_that_has_expired_is_not_offered(gos: Init, monkeypatch: pytest.Mo
     assert (code, "has expired; gos key add --tenant demo" in out, "curl" in out) == (0, True, False)
 
 
+def test_the_first_password_is_temporary_and_the_start_says_so(gos: Init, data: Path) -> None:
+    code, out, _ = gos("init")
+    assert (code, "the first sign-in asks for your own" in out) == (0, True)
+    first = read_first_run(data)
+    left = clock.parse_rfc3339(first["console_password_expires_at"]) - clock.now_ms()
+    assert 6 * DAY < left <= 7 * DAY
+
+
+def test_an_operator_may_choose_the_first_password(gos: Init, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, _ = gos("init", "--password-stdin", stdin="seven green bottles hum quietly\n")
+    assert (code, "with your own password" in out) == (0, True)
+    assert "console_password" not in read_first_run(data)
+    assert "seven green" not in (data / "first-run.json").read_text("utf8")
+
+
+def test_a_first_password_whose_time_is_over_is_not_offered(gos: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gos("init")[0] == 0
+    later = clock.now_ms() + 7 * DAY + 1000
+    monkeypatch.setattr(clock, "now_ms", lambda: later)
+    assert "gos user password --generate admin" in gos("init")[1]
+
+
+def test_printed_passwords_are_temporary_and_typed_ones_are_not(gos: Init) -> None:
+    assert gos("init")[0] == 0
+
+    def expiry(*argv: str, stdin: str = "") -> bool:
+        made = json.loads(gos(*argv, "--json", stdin=stdin)[1])
+        assert ("password" in made) is ("password_expires_at" in made)
+        return "password_expires_at" in made
+
+    assert expiry("user", "add", "ann@acme.test")
+    assert not expiry("user", "add", "bob@acme.test", "--password-stdin", stdin="seven green bottles hum quietly")
+    assert not expiry("user", "password", "ann@acme.test", stdin="seven green bottles hum quietly")
+    assert expiry("user", "password", "ann@acme.test", "--generate")
+    assert "temporary" in gos("user", "password", "bob@acme.test", "--generate")[1]
+
+
 def test_a_deleted_demo_stays_deleted_and_the_appliance_starts(gos: Init) -> None:
     assert gos("init")[0] == 0
     assert gos("tenant", "delete", "demo", "--yes")[0] == 0

@@ -12,7 +12,7 @@ from appliance.testing.kit import Gos
 from appliance.testing.pages import find_flaws
 from appliance.testing.tenants import QaTenant
 from tests.architecture.page_commands import Reader
-from tests.journeys.first_run import connect_client, get_first_login, run_script
+from tests.journeys.first_run import OWN_PASSWORD, connect_client, get_first_login, run_script
 
 pytestmark = pytest.mark.browser
 PASSPHRASE = "kept far away from the file"
@@ -44,11 +44,24 @@ def other_machine(machine: Reader, tmp_path_factory: pytest.TempPathFactory) -> 
     reader.stop()
 
 
-def sign_in(page: Page, tenant: QaTenant, login: str, password: str) -> None:
+def enter_password(page: Page, tenant: QaTenant, login: str, password: str) -> None:
     page.goto(tenant.url("/console/"))
     page.get_by_label("Login").fill(login)
     page.get_by_label("Password").fill(password)
     page.get_by_label("Password").press("Enter")
+
+
+def choose_own_password(page: Page) -> None:
+    expect(page.get_by_role("heading", name="Choose your own password")).to_be_visible()
+    assert find_flaws(page) == []
+    page.get_by_label("New password", exact=True).fill(OWN_PASSWORD)
+    page.get_by_label("Confirm new password").fill(OWN_PASSWORD)
+    page.get_by_test_id("choose-password").click()
+    expect(page.get_by_role("heading", name="Home")).to_be_visible()
+
+
+def sign_in(page: Page, tenant: QaTenant, login: str, password: str) -> None:
+    enter_password(page, tenant, login, password)
     expect(page.get_by_role("heading", name="Home")).to_be_visible()
 
 
@@ -81,7 +94,8 @@ def test_from_the_installation_to_a_restore_on_another_machine(
 ) -> None:
     tenant, (login, password) = gos.tenant(), get_first_login(machine)
     page = gos_page_as("visitor", tenant)
-    sign_in(page, tenant, login, password)
+    enter_password(page, tenant, login, password)
+    choose_own_password(page)
     steps = page.get_by_role("region", name="First steps")
     expect(steps).to_contain_text("0 of 4 done")
     assert find_flaws(page) == []
@@ -114,7 +128,7 @@ def test_from_the_installation_to_a_restore_on_another_machine(
     other_machine.start(".venv/bin/gos serve")
     page.goto(execution)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    sign_in(page, tenant, login, password)
+    sign_in(page, tenant, login, OWN_PASSWORD)
     page.goto(execution)
     expect(page.get_by_role("status").first).to_have_text("succeeded")
     assert tenant.ask("GET", "/datapool/orders/entities") == orders

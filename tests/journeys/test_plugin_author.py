@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from appliance.testing.kit import Gos
 from appliance.testing.pages import find_flaws
 from tests.architecture.page_commands import Reader
-from tests.journeys.first_run import connect_client, run_script
+from tests.journeys.first_run import connect_client, run_script, set_own_password
 
 pytestmark = pytest.mark.browser
 CODE, STAND_IN = "src/gos_connector_stock_room/connector.py", "tests/stand_in.py"
@@ -62,6 +62,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     insert_before(folder / STAND_IN, '    server.answers["/items/1"]', ANSWER)
     run_script(reader, ".venv/bin/gos connector test ~/gos-connector-stock-room")
     run_script(reader, INSTALL)
+    set_own_password(reader)
     reader.start(SERVE)
     yield reader
     reader.stop()

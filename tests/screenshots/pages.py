@@ -161,6 +161,7 @@ NOT_PAGES: Mapping[str, str] = {
     "/signed-out": "a page behind a trusted proxy only; tests/console/sign_in/test_trusted_header.py shows what it says",
     "/sign-in/factor": "a page for somebody who entered a password a moment ago; looks like /confirm",
     "/sign-in/factor/options": "data for a script",
+    "/sign-in/password": "a page after a temporary password; tests/journeys/test_first_day.py looks at it",
     "/sign-in/passkey/options": "data for a script",
     "/sign-out": "a redirect",
     "/visit/signed-in": "a page that leads on at once",

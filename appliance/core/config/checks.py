@@ -13,6 +13,7 @@ from .backup import check_backup
 from .durations import check_duration
 from .mail import check_mail
 from .master_key import check_master_key
+from .passwords import check_passwords
 from .sign_in import check_second_factor, check_sign_in
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def check(config: "Config") -> None:
     check_mail(config.mail)
     check_master_key(config.master_key)
     check_second_factor(config.second_factor)
+    check_passwords(config.passwords)
     if config.domains.base == config.domains.content:
         raise ConfigInvalid("domains.base and domains.content must differ, because WebApps must not share the console's host")
 

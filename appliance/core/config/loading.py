@@ -18,6 +18,7 @@ from .backup import Backup
 from .checks import check
 from .mail import Mail
 from .master_key import VARIABLE, MasterKey
+from .passwords import Passwords
 from .quotas import Quotas, SandboxTenants
 from .sections import (
     Acme,
@@ -78,6 +79,7 @@ class Config:
     console: Console = dataclasses.field(default_factory=Console)
     sign_in: SignIn = dataclasses.field(default_factory=SignIn)
     second_factor: SecondFactor = dataclasses.field(default_factory=SecondFactor)
+    passwords: Passwords = dataclasses.field(default_factory=Passwords)
     mail: Mail = dataclasses.field(default_factory=Mail)
     approvals: Approvals = dataclasses.field(default_factory=Approvals)
     authority: Authority = dataclasses.field(default_factory=Authority)

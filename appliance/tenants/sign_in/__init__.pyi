@@ -2,6 +2,7 @@ from . import counts as counts
 from . import devices as devices
 from . import email_codes as email_codes
 from . import sessions as sessions
+from . import temporary_passwords as temporary_passwords
 from .attempts import Attempts as Attempts
 from .attempts import DailyLimit as DailyLimit
 from .clients import Client as Client

@@ -6,10 +6,11 @@ from functools import partial
 from appliance.console.frame import session
 from appliance.console.frame.routing import Answer, Arrival, Deferred, Page, Redirect, Visit, base_page, page
 from appliance.console.pages.start.second_factor import ask_for_factor
+from appliance.console.pages.start.temporary_password import ask_for_password
 from appliance.core.errors import ApplianceError, Gone, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.tenants import Offer, invitations, people
-from appliance.tenants.sign_in import Attempt
+from appliance.tenants.sign_in import Attempt, temporary_passwords
 
 PEOPLE = "/console/people"
 
@@ -63,6 +64,9 @@ def _after_joining(arrival: Arrival, token: str, work: "Future[tuple[str, str]]"
         user_id, tenant_id = work.result()
     except ApplianceError as error:
         return _form(arrival, token, error)
-    if services.second_factors.methods_of(user_id).is_needed:  # the password alone, which joins the tenant, does not sign in
-        return ask_for_factor(arrival, people.get_user(user_id), {"tenant": tenant_id})
+    person = people.get_user(user_id)  # the password, which joins the tenant, does not always sign in alone
+    if temporary_passwords.must_replace(person):
+        return ask_for_password(arrival, person, {"tenant": tenant_id})
+    if services.second_factors.methods_of(user_id).is_needed:
+        return ask_for_factor(arrival, person, {"tenant": tenant_id})
     return session.join_tenant(services, arrival.request, user_id, tenant_id)

@@ -8,6 +8,9 @@ from appliance.tenants import split_host
 
 from . import provision, visiting
 
+OWN_PATH = "/sign-in/password"
+"""Where a temporary password is replaced by an own one."""
+
 
 def canonical_url(arrival: Arrival) -> str | None:
     """The base host's configured URL if the visitor used another name for it, such as its IP address; else None."""

@@ -9,9 +9,9 @@ from appliance.core.errors import ApplianceError, InvalidRequest
 from appliance.core.texts import mark_error
 from appliance.tenants import Person
 from appliance.tenants.second_factors import Ceremony, PendingFactor, pending
-from appliance.tenants.sign_in import Attempt, SignInFailed
+from appliance.tenants.sign_in import Attempt, SignInFailed, temporary_passwords
 
-from .onward import continue_onward, onward_of
+from .onward import OWN_PATH, continue_onward, onward_of
 
 HERE = "/sign-in/factor"
 OVER = mark_error("this sign-in was started too long ago, or in another browser; start again")
@@ -74,6 +74,8 @@ def prove_factor(arrival: Arrival) -> Answer:
         person = pending.find_checked(services.sealer, waiting)
         if person is None:
             raise SignInFailed("the password has just been changed; sign in with the new one")
+        if temporary_passwords.must_replace(person):
+            return Redirect(OWN_PATH)
         if token := request.field("token"):
             factors.prove_by_passkey(attempt, (_purpose(waiting.user_id), waiting.user_id), token, request.field("response"))
         else:

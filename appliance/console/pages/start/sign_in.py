@@ -9,9 +9,9 @@ from appliance.console.frame.routing import Answer, Arrival, Deferred, Page, Red
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
 from appliance.tenants import Person, people
-from appliance.tenants.sign_in import Attempt, sessions
+from appliance.tenants.sign_in import Attempt, sessions, temporary_passwords
 
-from . import provision, proxy_sign_in, second_factor
+from . import provision, proxy_sign_in, second_factor, temporary_password
 from .onward import canonical_url, continue_onward, onward_of
 
 
@@ -92,6 +92,8 @@ def _after_check(arrival: Arrival, login: str, work: "Future[Person]") -> Answer
     request, services = arrival.request, arrival.services
     try:
         person = work.result()
+        if temporary_passwords.must_replace(person) and not services.directories.find_route(person.login).is_bound:
+            return temporary_password.ask_for_password(arrival, person, onward_of(arrival))
         if services.second_factors.methods_of(person.id).is_needed:
             return second_factor.ask_for_factor(arrival, person, onward_of(arrival))
         cookies = session.sign_in(services, request, person) | session.remember_device(services, request, login)
