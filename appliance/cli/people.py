@@ -10,6 +10,7 @@ from appliance.core.config.sign_in import IdentityProvider
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, accounts, people, service
+from appliance.tenants.provisioning.tokens import ProviderToken
 from appliance.tenants.second_factors import factors
 from appliance.tenants.sign_in import temporary_passwords
 from appliance.tenants.sign_in.temporary_passwords import TemporaryPassword
@@ -146,12 +147,19 @@ def _add_scim(commands: Any) -> None:
     what = scim.add_subparsers(dest="what", required=True)
     token = what.add_parser("token", help="create a token of a provider; it is printed now and never again")
     token.add_argument("provider", help="an id of sign_in.providers")
+    token.add_argument("--days", type=int, help="how many days it works; without this, until it is revoked")
     token.add_argument("--quiet", action="store_true", help="print only the token")
     add_json(token)
     token.set_defaults(run=run_scim_token)
     listing = what.add_parser("list", help="list the tokens with their last use")
     add_json(listing)
     listing.set_defaults(run=run_scim_list)
+    rotate = what.add_parser("rotate", help="replace a token by a new one, which lasts as long; it is printed now and never again")
+    rotate.add_argument("id")
+    rotate.add_argument("--overlap", type=int, default=0, help="seconds that the old token stays valid")
+    rotate.add_argument("--quiet", action="store_true", help="print only the token")
+    add_json(rotate)
+    rotate.set_defaults(run=run_scim_rotate)
     revoke = what.add_parser("revoke", help="end a token at once")
     revoke.add_argument("id")
     add_json(revoke)
@@ -171,11 +179,27 @@ def run_scim_token(args: argparse.Namespace) -> int:
             provider=provider.id,
         ))
     with opened_store(config) as sealer:
-        token, text = create_token(sealer, provider)
+        token, text = create_token(sealer, provider, days=args.days)
+    _print_token(args, config, token, text)
+    return 0
+
+
+def _print_token(args: argparse.Namespace, config: Config, token: ProviderToken, text: str) -> None:
+    """Print a new token, which is shown only now."""
     if args.quiet:
         print(text)
     else:
-        print_rows(args, [{"id": token.id, "url": f"{config.base_url}/scim/v2", "token": text}])
+        end = clock.optional_rfc3339(token.expires_at)
+        print_rows(args, [{"id": token.id, "url": f"{config.base_url}/scim/v2", "token": text, "expires_at": end}])
+
+
+def run_scim_rotate(args: argparse.Namespace) -> int:
+    from appliance.tenants.provisioning import rotate_token
+
+    config = args.load()
+    with opened_store(config) as sealer:
+        token, text = rotate_token(sealer, args.id, lambda provider_id: _find_provider(config, provider_id), args.overlap)
+    _print_token(args, config, token, text)
     return 0
 
 
@@ -188,6 +212,7 @@ def run_scim_list(args: argparse.Namespace) -> int:
         {
             "id": row.id, "provider": row.provider, "ends": f"…{row.last4}", "created_at": clock.rfc3339(row.created_at),
             "last_used_at": clock.optional_rfc3339(row.last_used_at), "revoked_at": clock.optional_rfc3339(row.revoked_at),
+            "expires_at": clock.optional_rfc3339(row.expires_at),
         }
         for row in rows
     ])  # fmt: skip

@@ -5,13 +5,17 @@ import json
 import httpx
 import pytest
 
+from appliance.app.findings.sign_in import account_findings
+from appliance.core import clock
 from appliance.core.database import db
-from appliance.tenants.provisioning import create_token, list_tokens, revoke_token
+from appliance.core.errors import Conflict, ValidationFailed
+from appliance.tenants.provisioning import create_token, list_tokens, revoke_token, rotate_token
 from appliance.tenants.sign_in import Attempts
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.scim.provider import ERROR, GROUP, PATCH, USER, Directory
 
+DAY_MS = 86_400_000
 WRONG = "gos_scim_000000000000000000000000000000000000"
 
 
@@ -155,3 +159,61 @@ def test_the_service_says_what_it_can_do(live: Running, corp: Directory) -> None
     described = [(each["id"], each["endpoint"], each["schema"]) for each in kinds]
     assert described == [("User", "/Users", USER), ("Group", "/Groups", GROUP)]
     assert corp.ask("GET", f"/Schemas/{USER}")["id"] == USER
+
+
+def test_a_token_ends_on_its_day(live: Running) -> None:
+    provider = live.services.single_sign_on.find_provider("corp")
+    token, text = create_token(live.services.sealer, provider, days=1)
+    assert token.expires_at is not None
+    assert abs(token.expires_at - clock.now_ms() - DAY_MS) < 60_000
+    assert send(live, text).status_code == 200
+    end_at(token.id, clock.now_ms() - 1)
+    refused = send(live, text)
+    assert (refused.status_code, "has expired" in refused.json()["detail"]) == (401, True)
+    for days in (0, -1, 3651):
+        with pytest.raises(ValidationFailed, match="from 1 to 3650"):
+            create_token(live.services.sealer, provider, days=days)
+
+
+def end_at(token_id: str, moment: int) -> None:
+    db.write(lambda: db.execute("UPDATE scim_token SET expires_at = ? WHERE id = ?", (moment, token_id)))
+
+
+def test_a_rotated_token_works_beside_the_new_one_for_a_while(live: Running) -> None:
+    sealer, sso = live.services.sealer, live.services.single_sign_on
+    old, old_text = create_token(sealer, sso.find_provider("corp"), days=30)
+    new, new_text = rotate_token(sealer, old.id, sso.find_provider, 3600)
+    assert (new.rotated_from, new.provider) == (old.id, "corp")
+    assert new.expires_at is not None
+    assert abs(new.expires_at - clock.now_ms() - 30 * DAY_MS) < 60_000, "it lasts as long as the old one was meant to"
+    assert [send(live, text).status_code for text in (old_text, new_text)] == [200, 200]
+    (row,) = [each for each in list_tokens() if each.id == old.id]
+    assert row.expires_at is not None
+    assert abs(row.expires_at - clock.now_ms() - 3_600_000) < 60_000
+    again, again_text = rotate_token(sealer, new.id, sso.find_provider, 0)
+    assert [send(live, text).status_code for text in (new_text, again_text)] == [401, 200]
+    with pytest.raises(Conflict, match="works no more"):
+        rotate_token(sealer, new.id, sso.find_provider, 0)
+    with pytest.raises(ValidationFailed, match="30 days"):
+        rotate_token(sealer, again.id, sso.find_provider, 31 * 86_400)
+    endless, _ = create_token(sealer, sso.find_provider("corp"))
+    assert rotate_token(sealer, endless.id, sso.find_provider, 60)[0].expires_at is None
+    with live.api("acme") as api:
+        rows = api.get("/api/v1/logs/audit", params={"subject": old.id}).json()["data"]
+    assert [each["action"] for each in rows] == ["scim_token.rotate", "scim_token.create"]
+
+
+def test_doctor_warns_before_the_last_token_ends(live: Running) -> None:
+    def about(provider_id: str) -> list[tuple[str, str]]:
+        return [each for each in account_findings(live.config) if "SCIM token" in each[1] and provider_id in each[1]]
+
+    sealer, provider = live.services.sealer, live.services.single_sign_on.find_provider("corp")
+    db.write(lambda: db.execute("DELETE FROM scim_token WHERE provider = 'corp'"))
+    ((level, text),) = about("corp")
+    assert (level, "`gos scim token corp`" in text) == ("FAIL", True)
+    token, _ = create_token(sealer, provider, days=13)
+    ((level, text),) = about("corp")
+    assert (level, f"`gos scim rotate {token.id} --overlap 86400`" in text) == ("note", True)
+    rotate_token(sealer, token.id, live.services.single_sign_on.find_provider, 60)
+    create_token(sealer, provider, days=60)
+    assert [level for level, _ in about("corp")] == ["ok"]

@@ -5,15 +5,18 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 from appliance.app.parts import identity_egress
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.config.sign_in import IdentityProvider, read_client_secret
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.tenants import people, service
 from appliance.tenants.directories import DirectoryClient
 from appliance.tenants.oidc import OidcClient
+from appliance.tenants.provisioning import WARNING_MS, find_last_token
 from appliance.tenants.single_sign_on import callback_url, last_problem, logout_url
 
 Finding = tuple[str, str]
+DAY_MS = 86_400_000
 MOST_PROXIES = 256  # in a network of proxies that is not remarkable
 
 
@@ -61,6 +64,23 @@ def proxy_findings(config: Config) -> Iterator[Finding]:
             yield "ok", f"{about} may send {trusted.header} from {', '.join(trusted.proxies)}"
 
 
+def _check_tokens(config: Config) -> Iterator[Finding]:
+    """Check that each provider with SCIM has a token that works, and for two weeks more."""
+    for provider in (each for each in config.sign_in.providers if each.scim):
+        token, about = find_last_token(provider.id), f"the identity provider {provider.id}"
+        if token is None:
+            yield "FAIL", (
+                f"{about} has no SCIM token that works, so leavers are not removed; create one with `gos scim token {provider.id}`"
+            )
+        elif token.expires_at is not None and (left := token.expires_at - clock.now_ms()) < WARNING_MS:
+            yield "note", (
+                f"the SCIM token {token.id} of {provider.id} expires in {left // DAY_MS} days; run `gos scim rotate {token.id} "
+                "--overlap 86400`, and enter the new one at the provider"
+            )
+        else:
+            yield "ok", f"{about} has a SCIM token that works"
+
+
 def account_findings(config: Config) -> Iterator[Finding]:
     """Check what the sign-in needs in the database, which must be open."""
     sources = [("identity provider", each.id, each.roles) for each in config.sign_in.providers]
@@ -73,6 +93,7 @@ def account_findings(config: Config) -> Iterator[Finding]:
     for directory in config.sign_in.directories:
         if problem := last_problem(directory):
             yield "FAIL", f"the people of the directory {directory.id} are not followed: {problem}"
+    yield from _check_tokens(config)
     if config.sign_in.local_accounts:
         return
     login = config.sign_in.break_glass

@@ -3,7 +3,7 @@
 from appliance.core.config import Config
 from appliance.core.config.sign_in import IdentityProvider
 from appliance.core.crypto import Sealer
-from appliance.core.errors import InvalidApiKey, RevokedApiKey
+from appliance.core.errors import ExpiredApiKey, InvalidApiKey, RevokedApiKey
 from appliance.tenants.keys.lineage import RateLimit
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.tenants.sign_in import Attempts, open_counts
@@ -27,14 +27,14 @@ class Provisioning:
     def authenticate(self, token: str, address: str) -> IdentityProvider:
         """The provider that this token belongs to.
 
-        InvalidApiKey, RevokedApiKey; RateLimited for too many requests of the provider, or wrong tokens of the address.
+        InvalidApiKey, RevokedApiKey, ExpiredApiKey; RateLimited for requests of the provider, or tokens of the address.
         """
         try:
             known = tokens.find_token(self._sealer, token)
             provider = self._providers.get(known.provider)
             if provider is None:
                 raise InvalidApiKey("the provider of this token is not in sign_in.providers with scim on")
-        except (InvalidApiKey, RevokedApiKey):
+        except (InvalidApiKey, RevokedApiKey, ExpiredApiKey):
             self.attempts.begin(TOKENS, address)
             raise
         self._rates.count_requests(RateLimit(f"scim:{provider.id}", REQUESTS, WINDOW_S))

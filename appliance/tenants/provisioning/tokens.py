@@ -1,4 +1,7 @@
-"""Tokens with which identity providers authenticate: each belongs to one provider, is stored as a digest and shown once."""
+"""Tokens with which identity providers authenticate: each belongs to one provider, is stored as a digest and shown once.
+
+A token may have an end, and is rotated: a new one with as long a life replaces it, and both work for a while.
+"""
 
 import hmac
 import logging
@@ -9,7 +12,7 @@ from appliance.core import clock, ids
 from appliance.core.config.sign_in import IdentityProvider
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.errors import InvalidApiKey, NotFound, RevokedApiKey
+from appliance.core.errors import Conflict, ExpiredApiKey, InvalidApiKey, NotFound, RevokedApiKey, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.tenants.keys.keys import LAST_USED_MS, make_key_text
 from appliance.tenants.models import ScimToken
@@ -18,6 +21,11 @@ from .trail import record_for_provider
 
 log = logging.getLogger(__name__)
 LONGEST = 200
+DAY_MS = 86_400_000
+LONGEST_DAYS, LONGEST_OVERLAP_SECONDS = 3650, 30 * 86_400
+WARNING_MS = 14 * DAY_MS
+
+FindProvider = Callable[[str], IdentityProvider | None]
 
 
 @dataclass(frozen=True)
@@ -30,21 +38,71 @@ class ProviderToken:
     created_at: int
     last_used_at: int | None
     revoked_at: int | None
+    expires_at: int | None = None
+    rotated_from: str | None = None
+
+    def works_at(self, moment: int) -> bool:
+        """Whether it is accepted at this moment."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > moment)
 
 
-def create_token(sealer: Sealer, provider: IdentityProvider) -> tuple[ProviderToken, str]:
-    """Create a token of a provider; returns it with its text, which is shown only now."""
-    text = make_key_text("scim")
-    row = ScimToken(
-        id=ids.new("sct"), provider=provider.id, digest=sealer.digest(text.encode()), last4=text[-4:], created_at=clock.now_ms()
-    )
+def create_token(sealer: Sealer, provider: IdentityProvider, *, days: int | None = None) -> tuple[ProviderToken, str]:
+    """Create a token of a provider, for `days` or without an end; returns it with its text, which is shown only now."""
+    if days is not None and not 1 <= days <= LONGEST_DAYS:
+        raise ValidationFailed(
+            Sentence("days is %(days)s; it must be from 1 to %(most)s", days=days, most=LONGEST_DAYS), pointer="/days"
+        )
+    row, text = _make_row(sealer, provider.id, None if days is None else days * DAY_MS)
 
     def create() -> None:
         row.save(force_insert=True)
-        record_for_provider(provider, "scim_token.create", row.id, {"last4": row.last4})
+        record_for_provider(provider, "scim_token.create", row.id, {"last4": row.last4, "expires_at": row.expires_at})
 
     db.write(create)
     return _to_token(row), text
+
+
+def _make_row(sealer: Sealer, provider_id: str, lifetime_ms: int | None) -> tuple[ScimToken, str]:
+    text, now = make_key_text("scim"), clock.now_ms()
+    row = ScimToken(
+        id=ids.new("sct"), provider=provider_id, digest=sealer.digest(text.encode()), last4=text[-4:], created_at=now,
+        expires_at=None if lifetime_ms is None else now + lifetime_ms,
+    )  # fmt: skip
+    return row, text
+
+
+def rotate_token(
+    sealer: Sealer, token_id: str, find_provider: FindProvider, overlap_seconds: int
+) -> tuple[ProviderToken, str]:
+    """Replace a token by a new one, which lasts as long as the old one was meant to; returns it with its text.
+
+    The old one works for `overlap_seconds` more, or until it expires.  NotFound, Conflict if it works no more, ValidationFailed.
+    """
+    if not 0 <= overlap_seconds <= LONGEST_OVERLAP_SECONDS:
+        raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
+
+    def rotate() -> tuple[ProviderToken, str]:
+        old, now = _get_row(token_id), clock.now_ms()
+        if not _to_token(old).works_at(now):
+            raise Conflict("this SCIM token works no more; create another one with `gos scim token PROVIDER`")
+        row, text = _make_row(sealer, old.provider, None if old.expires_at is None else old.expires_at - old.created_at)
+        row.rotated_from = old.id
+        row.save(force_insert=True)
+        end = min(now + overlap_seconds * 1000, old.expires_at or now + overlap_seconds * 1000)
+        ScimToken.update(expires_at=end).where(ScimToken.id == old.id).execute()
+        if (provider := find_provider(old.provider)) is not None:
+            fields = {"new": row.id, "overlap_seconds": overlap_seconds, "expires_at": row.expires_at}
+            record_for_provider(provider, "scim_token.rotate", old.id, fields)
+        return _to_token(row), text
+
+    return db.write(rotate)
+
+
+def find_last_token(provider_id: str) -> ProviderToken | None:
+    """The token of a provider that works longest; None if none works."""
+    now = clock.now_ms()
+    working = [each for each in list_tokens() if each.provider == provider_id and each.works_at(now)]
+    return max(working, key=lambda each: each.expires_at or now + LONGEST_DAYS * DAY_MS, default=None)
 
 
 def list_tokens() -> list[ProviderToken]:
@@ -52,13 +110,11 @@ def list_tokens() -> list[ProviderToken]:
     return [_to_token(row) for row in ScimToken.select().order_by(ScimToken.id.desc())]
 
 
-def revoke_token(token_id: str, find_provider: Callable[[str], IdentityProvider | None]) -> ProviderToken:
+def revoke_token(token_id: str, find_provider: FindProvider) -> ProviderToken:
     """End a token at once; one that has ended stays as it is.  `find_provider` knows the configured ones.  NotFound."""
 
     def revoke() -> ProviderToken:
-        row = ScimToken.get_or_none(ScimToken.id == token_id)
-        if row is None:
-            raise NotFound(Sentence("there is no SCIM token %(token_id)s", token_id=repr(token_id[:80])))
+        row = _get_row(token_id)
         if row.revoked_at is None:
             row.revoked_at = clock.now_ms()
             ScimToken.update(revoked_at=row.revoked_at).where(ScimToken.id == token_id).execute()
@@ -69,8 +125,15 @@ def revoke_token(token_id: str, find_provider: Callable[[str], IdentityProvider 
     return db.write(revoke)
 
 
+def _get_row(token_id: str) -> ScimToken:
+    row: ScimToken | None = ScimToken.get_or_none(ScimToken.id == token_id)
+    if row is None:
+        raise NotFound(Sentence("there is no SCIM token %(token_id)s", token_id=repr(token_id[:80])))
+    return row
+
+
 def find_token(sealer: Sealer, text: str) -> ProviderToken:
-    """The token with this text, whose use is noted to the minute; InvalidApiKey, RevokedApiKey."""
+    """The token with this text, whose use is noted to the minute; InvalidApiKey, RevokedApiKey, ExpiredApiKey."""
     digest = sealer.digest(text[:LONGEST].encode("utf8", "replace"))
     row = ScimToken.get_or_none(ScimToken.digest == digest)
     if row is None or not hmac.compare_digest(bytes(row.digest), digest):
@@ -79,6 +142,9 @@ def find_token(sealer: Sealer, text: str) -> ProviderToken:
         log.warning("the revoked SCIM token %s of the provider %s was used", row.id, row.provider)
         raise RevokedApiKey("the SCIM token was revoked; create another one with `gos scim token PROVIDER`")
     now = clock.now_ms()
+    if not _to_token(row).works_at(now):
+        log.warning("the expired SCIM token %s of the provider %s was used", row.id, row.provider)
+        raise ExpiredApiKey("the SCIM token has expired; create another one with `gos scim token PROVIDER`")
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         used = ScimToken.update(last_used_at=now).where(ScimToken.digest == digest)
         db.submit(used.execute, is_shared=True)
@@ -86,4 +152,7 @@ def find_token(sealer: Sealer, text: str) -> ProviderToken:
 
 
 def _to_token(row: ScimToken) -> ProviderToken:
-    return ProviderToken(row.id, row.provider, row.last4, row.created_at, row.last_used_at, row.revoked_at)
+    return ProviderToken(
+        row.id, row.provider, row.last4, row.created_at, last_used_at=row.last_used_at, revoked_at=row.revoked_at,
+        expires_at=row.expires_at, rotated_from=row.rotated_from,
+    )  # fmt: skip
