@@ -10,10 +10,9 @@ from appliance.core.config.sign_in import IdentityProvider
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, accounts, people, service
-from appliance.tenants.provisioning.tokens import ProviderToken
+from appliance.tenants.provisioning import ProviderToken
 from appliance.tenants.second_factors import factors
-from appliance.tenants.sign_in import temporary_passwords
-from appliance.tenants.sign_in.temporary_passwords import TemporaryPassword
+from appliance.tenants.sign_in import TemporaryPassword, temporary_passwords
 
 from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
 
@@ -54,28 +53,28 @@ def add_commands(commands: Any) -> None:
 
 def run_add(args: argparse.Namespace) -> int:
     config = args.load()
-    made = None if args.password_stdin else temporary_passwords.make_temporary_password(config)
+    temporary = None if args.password_stdin else temporary_passwords.make_temporary_password(config)
     with opened_store(config):
         if args.tenant:
             service.get_tenant(args.tenant)
-        if made is None:
+        if temporary is None:
             people.create_user(args.login, sys.stdin.read().strip())
         else:
-            people.create_user(args.login, made.text, expires_at=made.expires_at)
+            people.create_user(args.login, temporary.text, expires_at=temporary.expires_at)
         if args.tenant:
             people.add_member(service.system_scope(args.tenant), args.login, args.role)
-    _print_password(args, f"user {args.login} added", made)
+    _print_password(args, f"user {args.login} added", temporary)
     return 0
 
 
-def _print_password(args: argparse.Namespace, result: str, made: TemporaryPassword | None) -> None:
-    """Print the result, with the temporary password if one was made."""
-    if made is None:
+def _print_password(args: argparse.Namespace, result: str, temporary: TemporaryPassword | None) -> None:
+    """Print the result, with the temporary password if there is one."""
+    if temporary is None:
         print_result(args, result, login=args.login)
         return
-    until = clock.rfc3339(made.expires_at)
-    sentence = f"{result}; password: {made.text}  (temporary: the first sign-in, until {until}, asks for an own one)"
-    print_result(args, sentence, login=args.login, password=made.text, password_expires_at=until)
+    until = clock.rfc3339(temporary.expires_at)
+    sentence = f"{result}; password: {temporary.text}  (temporary: the first sign-in, until {until}, asks for an own one)"
+    print_result(args, sentence, login=args.login, password=temporary.text, password_expires_at=until)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -100,13 +99,13 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_password(args: argparse.Namespace) -> int:
     config = args.load()
-    made = temporary_passwords.make_temporary_password(config) if args.generate else None
+    temporary = temporary_passwords.make_temporary_password(config) if args.generate else None
     with opened_store(config):
-        if made is None:
+        if temporary is None:
             people.set_password(args.login, sys.stdin.read().strip())
         else:
-            people.set_password(args.login, made.text, expires_at=made.expires_at)
-    _print_password(args, f"password of {args.login} set", made)
+            people.set_password(args.login, temporary.text, expires_at=temporary.expires_at)
+    _print_password(args, f"password of {args.login} set", temporary)
     return 0
 
 

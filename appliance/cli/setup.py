@@ -74,9 +74,13 @@ def set_up(config: Config, sealer: Sealer, first_run: Path, password: str = "") 
     """
     from appliance.app.composition import apply_starter
 
-    made = None if password else temporary_passwords.make_temporary_password(config)
-    person = people.prepare_user(USER, made.text if made else password, expires_at=made.expires_at if made else None)
-    secret = {"console_password": made.text, "console_password_expires_at": clock.rfc3339(made.expires_at)} if made else {}
+    temporary = None if password else temporary_passwords.make_temporary_password(config)
+    if temporary is None:
+        person, secret = people.prepare_user(USER, password), {}
+    else:
+        until = clock.rfc3339(temporary.expires_at)
+        person = people.prepare_user(USER, temporary.text, expires_at=temporary.expires_at)
+        secret = {"console_password": temporary.text, "console_password_expires_at": until}
     scope = service.system_scope(TENANT)
 
     def write() -> None:

@@ -19,6 +19,7 @@ from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict, InvalidRequest
 from appliance.core.sentences import Sentence
 from appliance.monitor import audit
+from appliance.tenants import record_for_appliance
 from appliance.tenants import service as tenants
 
 from .opening import SOURCES, describe_keys
@@ -57,7 +58,7 @@ def add_key(config: Config) -> str:
     return key_id(key)
 
 
-def rotate_key(config: Config, key: str | None = None) -> Rotation:
+def rotate_key(config: Config, key: str | None = None, *, actor: str = "system") -> Rotation:
     """Make the new key of the source current (or that with the id `key`), in `PICK_UP_MS`, and have all values sealed with it.
 
     Without a new one, a key file on SQLite gets one.  Conflict, InvalidRequest, ConfigInvalid.
@@ -76,10 +77,10 @@ def rotate_key(config: Config, key: str | None = None) -> Rotation:
         new = _unused_keys(keys)
     if len(new) != 1:
         raise _refusal(config, new, key)
-    return db.write(lambda: _rotate(keys, new[0]))
+    return db.write(lambda: _rotate(keys, new[0], actor))
 
 
-def retire_keys(config: Config, sealer: Sealer) -> list[str]:
+def retire_keys(config: Config, sealer: Sealer, *, actor: str = "system") -> list[str]:
     """End all earlier keys, and remove them from the key file; returns their ids.
 
     Conflict while a value needs one of them, which is then sealed with the current key soon.
@@ -96,7 +97,7 @@ def retire_keys(config: Config, sealer: Sealer) -> list[str]:
             count=status.waiting, columns=columns,
         ))  # fmt: skip
     note_installation(config, sealer)
-    retired = db.write(lambda: _retire(current))
+    retired = db.write(lambda: _retire(current, actor))
     if config.master_key.source == "file":
         ended = {each.id for each in list_keys() if each.retired_at is not None}
         remove_from_key_file(config.data / KEY_FILE, {key for key in load_keys(config) if key_id(key) in ended})
@@ -109,7 +110,7 @@ def _unused_keys(keys: tuple[bytes, ...]) -> list[bytes]:
     return [key for key in keys if key_id(key) not in known]
 
 
-def _rotate(keys: tuple[bytes, ...], new: bytes) -> Rotation:
+def _rotate(keys: tuple[bytes, ...], new: bytes, actor: str) -> Rotation:
     """Inside a write: note the new key, unless another rotation has begun meanwhile."""
     now, records = clock.now_ms(), list_keys()
     if any(each.current_from > now for each in records):
@@ -120,21 +121,22 @@ def _rotate(keys: tuple[bytes, ...], new: bytes) -> Rotation:
     key = next(each for each in keys if key_id(each) == current.id)
     rotation = Rotation(key_id(new), now + PICK_UP_MS)
     insert_key(new, records[-1].number + 1, open_digest_key(key, current.digests or b""), rotation.current_from)
-    _record("master_key.rotate", rotation.id, {"from": current.id})
+    _record("master_key.rotate", rotation.id, {"from": current.id}, actor)
     return rotation
 
 
-def _retire(current: KeyRecord) -> list[str]:
+def _retire(current: KeyRecord, actor: str) -> list[str]:
     """Inside a write: end the keys before the current one, and forget the key of digests that was sealed with them."""
     records = [each for each in list_keys() if each.retired_at is None and each.number < current.number]
     for each in records:
         db.execute("UPDATE master_key SET retired_at = ?, digests = NULL WHERE id = ?", (clock.now_ms(), each.id))
-        _record("master_key.retire", each.id, {"current": current.id})
+        _record("master_key.retire", each.id, {"current": current.id}, actor)
     return [each.id for each in records]
 
 
-def _record(action: str, subject: str, fields: dict[str, str]) -> None:
-    """Inside a write: an entry in the trail of every tenant, because the key is that of all."""
+def _record(action: str, subject: str, fields: dict[str, str], actor: str) -> None:
+    """Inside a write: an entry in the trail of every tenant, because the key is that of all, and in that of the appliance."""
+    record_for_appliance(action, subject, fields, actor=actor)
     for tenant in tenants.list_tenants():
         audit.record(tenants.system_scope(tenant.id), action, subject, fields)
 

@@ -21,6 +21,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/appliance/backups": ("/console/appliance/backups",),
     "/console/appliance/configuration": ("/console/appliance/configuration",),
     "/console/appliance/keys": ("/console/appliance/keys",),
+    "/console/appliance/master-key": ("/console/appliance/master-key",),
     "/console/appliance/people": ("/console/appliance/people", "/console/appliance/people?login=eve@northgate.test"),
     "/console/appliance/tenants": ("/console/appliance/tenants",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),

@@ -8,6 +8,7 @@ from .records import UserFields as UserFields
 from .records import UserRecord as UserRecord
 from .service import Provisioning as Provisioning
 from .tokens import WARNING_MS as WARNING_MS
+from .tokens import ProviderToken as ProviderToken
 from .tokens import create_token as create_token
 from .tokens import find_last_token as find_last_token
 from .tokens import list_tokens as list_tokens

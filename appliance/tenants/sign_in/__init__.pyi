@@ -23,3 +23,4 @@ from .password_checks import SignInFailed as SignInFailed
 from .password_resets import RESET_PATH as RESET_PATH
 from .password_resets import PasswordResets as PasswordResets
 from .sessions import OpenSession as OpenSession
+from .temporary_passwords import TemporaryPassword as TemporaryPassword

@@ -18,7 +18,10 @@ STEP_UP = {
     "/console/kill-switches/off", "/console/kill-switches/on", "/console/keys/new", "/console/keys/<key_id>/rotate",
     "/console/keys/<key_id>", "/console/keys/<key_id>/adopt", "/console/people", "/console/people/<user_id>/remove",
     "/console/account/factors/<factor_id>/remove", "/console/account/recovery-codes",
-    "/console/account/data", "/console/appliance/keys", "/console/appliance/people/data", "/console/appliance/people/erase",
+    "/console/account/data", "/console/appliance/keys", "/console/appliance/master-key/rotate",
+    "/console/appliance/master-key/retire", "/console/appliance/people/data", "/console/appliance/people/erase",
+    "/console/service-accounts/new", "/console/service-accounts/<account_id>", "/console/service-accounts/<account_id>/enable",
+    "/console/service-accounts/<account_id>/delete", "/console/service-accounts/<account_id>/keys/new",
     "/console/settings/visitors/data", "/console/settings/visitors/erase",
     "/console/account/sessions/end", "/console/account/sessions/end-all", "/console/account/sessions/<sign_in_id>/end",
 }  # fmt: skip

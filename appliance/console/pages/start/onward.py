@@ -8,8 +8,7 @@ from appliance.tenants import split_host
 
 from . import provision, visiting
 
-OWN_PATH = "/sign-in/password"
-"""Where a temporary password is replaced by an own one."""
+OWN_PATH = "/sign-in/password"  # where a temporary password is replaced by an own one
 
 
 def canonical_url(arrival: Arrival) -> str | None:

@@ -44,7 +44,7 @@ def _form(waiting: PendingFactor, problem: ApplianceError | None = None) -> Page
 
 
 @base_page("POST", OWN_PATH)
-def replace_password(arrival: Arrival) -> Answer:
+def store_password(arrival: Arrival) -> Answer:
     """Store the own password, sign in, and continue; an account with a second factor is asked for it first."""
     request, match = arrival.request, _find_pending(arrival)
     if match is None:
