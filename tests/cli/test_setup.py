@@ -103,9 +103,9 @@ def test_printed_passwords_are_temporary_and_typed_ones_are_not(gos: Init) -> No
     assert gos("init")[0] == 0
 
     def expiry(*argv: str, stdin: str = "") -> bool:
-        made = json.loads(gos(*argv, "--json", stdin=stdin)[1])
-        assert ("password" in made) is ("password_expires_at" in made)
-        return "password_expires_at" in made
+        result = json.loads(gos(*argv, "--json", stdin=stdin)[1])
+        assert ("password" in result) is ("password_expires_at" in result)
+        return "password_expires_at" in result
 
     assert expiry("user", "add", "ann@acme.test")
     assert not expiry("user", "add", "bob@acme.test", "--password-stdin", stdin="seven green bottles hum quietly")
