@@ -58,10 +58,12 @@ def test_an_account_gets_only_scopes_that_its_creator_has(ann: TenantScope, narr
 
 def test_scopes_are_checked_as_they_are_inside_the_write(ann: TenantScope, one: TenantScope) -> None:
     """A page that was opened as an owner gives nothing away any more once its visitor is a viewer."""
+    account = create(ann, "early", WIDE)
     make_person(one, "bob@acme.test")
     people.add_member(one, "ann@acme.test", "viewer")
-    with pytest.raises(ScopeMissing):
-        create(ann, "late", ["secrets.write"])
+    for attempt in (lambda: create(ann, "late", ["secrets.write"]), lambda: issue_of(ann, account, ["secrets.write"])):
+        with pytest.raises(ScopeMissing):
+            attempt()
 
 
 def test_a_key_of_an_account_gets_only_scopes_that_both_have(ann: TenantScope, narrow: TenantScope) -> None:
@@ -90,9 +92,10 @@ def test_raising_an_account_gives_its_known_keys_nothing_new(ann: TenantScope, n
 def test_enabling_needs_what_it_gives_back(ann: TenantScope, narrow: TenantScope) -> None:
     account = create(ann, "paused", WIDE)
     _, text = issue_of(ann, account, ["secrets.write"])
+    assert use(text).scope.scopes == {"secrets.write"}
     service_accounts.change_account(narrow, account, AccountChanges(is_disabled=True))
     with pytest.raises(RevokedApiKey, match="service account is disabled"):
-        by(text)
+        use(text)  # at once, although the key was just authenticated
     with pytest.raises(ScopeMissing):
         service_accounts.change_account(narrow, account, AccountChanges(is_disabled=False))
     with pytest.raises(Conflict, match="is disabled"):
@@ -152,9 +155,10 @@ def test_what_an_acting_key_issues_keeps_its_limits(ann: TenantScope) -> None:
 
 def test_deletion_ends_every_key_and_keeps_the_name(ann: TenantScope, one: TenantScope) -> None:
     account = create(ann, "gone", WIDE)
-    _, text = issue_of(ann, account, WIDE)
+    key_id, text = issue_of(ann, account, WIDE)
     _, below = issue(by(text), ["entities.read"])
     service_accounts.delete_account(ann, account)
+    assert keys.get_key(ann, key_id).revoked_at is not None
     for key in (text, below):
         with pytest.raises(RevokedApiKey):
             by(key)

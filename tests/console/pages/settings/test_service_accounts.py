@@ -1,0 +1,105 @@
+"""The pages of service accounts: who sees and changes them, what forms refuse, and what the pages of keys and people show."""
+
+import json
+from collections.abc import Callable
+
+import httpx
+
+from appliance.testing.running import Running
+from tests.api.resources import fresh
+from tests.console.browser import Browser
+
+OWNER = "owner@acme.test"
+
+
+def create(owner: Browser, **more: object) -> str:
+    name = fresh("robot")
+    form = {"id": name, "title": name.upper(), "description": "", "responsible": OWNER, "scopes": ["logs.read", "skills.read"]}
+    assert owner.post(owner.at("acme", "/console/service-accounts/new"), {**form, **more}).status_code == 200
+    return name
+
+
+def test_an_account_is_created_changed_disabled_enabled_and_deleted(owner: Browser, acme: httpx.Client) -> None:
+    name = create(owner, description="Counts <things>.")
+    at = owner.at("acme", f"/console/service-accounts/{name}")
+    shown = owner.get(at).text
+    assert "Counts &lt;things&gt;." in shown
+    assert f"service:{name}" in shown
+    changed = {"title": "Counter", "description": "", "responsible": OWNER, "scopes": ["logs.read"]}
+    assert "<h1>Counter" in owner.post(at, changed).text
+    assert 'data-testid="enable-account"' in owner.post(f"{at}/disable", {}).text
+    assert acme.get(f"/api/v1/service-accounts/{name}").json()["data"]["disabled"]
+    assert 'data-testid="disable-account"' in owner.post(f"{at}/enable", {}).text
+    assert f"/service-accounts/{name}" not in owner.post(f"{at}/delete", {}).text
+    assert owner.get(at).status_code == 404
+    entries = acme.get("/api/v1/logs/audit", params={"subject": name}).json()["data"]
+    assert [each["action"].removeprefix("service_account.") for each in entries] == [
+        "delete", "enable", "disable", "change", "create",
+    ]  # fmt: skip
+    assert json.loads(entries[3]["fields"]) == {
+        "description": ["Counts <things>.", ""], "scopes": [["logs.read", "skills.read"], ["logs.read"]],
+        "title": [name.upper(), "Counter"],
+    }  # fmt: skip
+
+
+def test_forms_say_what_is_wrong_and_keep_what_was_entered(owner: Browser) -> None:
+    form = {"id": "Not A Slug", "title": "Robot", "description": "kept text", "responsible": OWNER, "scopes": "logs.read"}
+    at = owner.at("acme", "/console/service-accounts/new")
+    for change, mark in (({}, 'id="id-error"'), ({"id": "robot-x", "responsible": "nobody@acme.test"}, 'id="responsible-error"')):
+        refused = owner.post(at, {**form, **change})
+        assert (refused.status_code, mark in refused.text, "kept text" in refused.text) == (422, True, True)
+    name = create(owner)
+    taken = owner.post(at, {**form, "id": name})
+    assert (taken.status_code, "already a service account" in taken.text) == (409, True)
+    page = owner.at("acme", f"/console/service-accounts/{name}")
+    refused = owner.post(page, {"title": " ", "description": "", "responsible": OWNER, "scopes": "logs.read"})
+    assert (refused.status_code, 'id="title-error"' in refused.text) == (422, True)
+    refused = owner.post(page, {"title": "Robot", "description": "", "responsible": OWNER})
+    assert (refused.status_code, "at least one known scope" in refused.text) == (422, True)
+
+
+def test_a_viewer_sees_accounts_and_changes_nothing(owner: Browser, signed_in: Callable[[str], Browser]) -> None:
+    name, viewer = create(owner), signed_in("viewer@acme.test")
+    at = viewer.at("acme", f"/console/service-accounts/{name}")
+    shown = viewer.get(at)
+    assert (shown.status_code, 'action="/console/service-accounts' in shown.text) == (200, False)
+    for path in ("", "/disable", "/enable", "/delete", "/keys/new"):
+        assert viewer.post(f"{at}{path}", {"title": "Mine"}).status_code == 403, path
+    assert viewer.get(f"{at}/keys/new").status_code == 403
+
+
+def test_its_key_leads_back_to_the_account_and_cannot_be_adopted(owner: Browser, acme: httpx.Client) -> None:
+    name = create(owner)
+    at = owner.at("acme", f"/console/service-accounts/{name}")
+    form = {"name": fresh("its"), "environment": "live", "days": "30", "addresses": "", "scopes": "logs.read"}
+    wide = owner.post(f"{at}/keys/new", {**form, "scopes": "secrets.write"})
+    assert (wide.status_code, "does not have secrets.write" in wide.text) == (422, True)
+    issued = owner.post(f"{at}/keys/new", form)
+    assert (issued.status_code, f'href="/console/service-accounts/{name}"' in issued.text) == (201, True)
+    (key,) = acme.get(f"/api/v1/service-accounts/{name}/keys").json()["data"]
+    assert key["issuer"] == f"service:{name}"
+    page = owner.get(at).text
+    assert ('data-testid="rotate-key"' in page, 'data-testid="adopt-key"' in page) == (True, False)
+    listed = owner.get(owner.at("acme", "/console/keys?limit=500")).text
+    assert f'<a href="/console/service-accounts/{name}">{name.upper()} (service account)</a>' in listed
+    owner.post(f"{at}/disable", {})
+    assert "Its service account is disabled." in owner.get(owner.at("acme", f"/console/keys/{key['id']}")).text
+    assert f"service:{name}" in owner.post(owner.at("acme", f"/console/keys/{key['id']}/revoke"), {}).text
+
+
+def test_the_removal_of_a_member_shows_what_they_are_responsible_for(owner: Browser, running: Running) -> None:
+    login = f"{fresh('leaver')}@acme.test"
+    user_id = running.user(login, "a long enough password", "acme", "viewer")
+    name = create(owner, responsible=login)
+    removal = owner.get(owner.at("acme", f"/console/people/{user_id}/remove")).text
+    assert f'<a href="/console/service-accounts/{name}">' in removal.partition('data-testid="responsible-for"')[2]
+    owner.post(owner.at("acme", f"/console/people/{user_id}/remove"), {})
+    notice = owner.get(owner.at("acme", "/console/service-accounts")).text.partition('data-testid="nobody-responsible"')[2]
+    assert f'href="/console/service-accounts/{name}"' in notice.partition("</section>")[0]
+    page = owner.get(owner.at("acme", f"/console/service-accounts/{name}")).text
+    assert 'data-testid="nobody-responsible"' in page
+    kept = owner.post(
+        owner.at("acme", f"/console/service-accounts/{name}"),
+        {"title": "Renamed", "description": "", "responsible": "", "scopes": "logs.read"},
+    )
+    assert ("<h1>Renamed" in kept.text, 'data-testid="nobody-responsible"' in kept.text) == (True, True)
