@@ -17,7 +17,7 @@ from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from . import people
-from .keys import keys, lineage
+from .keys import adoption, keys, lineage
 from .keys.keys import KeySpec
 from .models import ApiKey, ServiceAccountRow
 from .scopes import validate_scopes
@@ -115,6 +115,13 @@ def list_accounts(scope: TenantScope, page: PageRequest) -> Page[ServiceAccount]
     return paginate(query, page, fields, default="id").map(lambda row: _to_account(row, logins))
 
 
+def list_active(scope: TenantScope) -> list[tuple[str, str, frozenset[str]]]:
+    """Name, title and scopes of each account that is neither disabled nor deleted, by title."""
+    is_active = ServiceAccountRow.deleted_at.is_null() & ServiceAccountRow.disabled_at.is_null()
+    rows = scope.select(ServiceAccountRow).where(is_active).order_by(ServiceAccountRow.title, ServiceAccountRow.id)
+    return [(row.id, row.title, frozenset(row.scopes)) for row in rows]
+
+
 def list_without_responsible(scope: TenantScope) -> list[ServiceAccount]:
     """The accounts for which nobody who is an enabled member is responsible, by name."""
     logins = _logins(scope)
@@ -206,21 +213,39 @@ def issue_key(
     """
 
     def issue() -> tuple[ApiKey, str]:
-        _check_not_own(scope, account_id)
-        row = _get(scope, account_id)
-        if row.disabled_at is not None:
-            raise Conflict("this service account is disabled; enable it before you issue keys")
-        if excess := sorted(set(validate_scopes(spec.scopes)) - set(row.scopes)):
-            raise ValidationFailed(
-                Sentence(
-                    "the service account does not have %(excess)s; choose among its scopes, or give it this one first",
-                    excess=", ".join(excess),
-                ),
-                pointer="/scopes",
-            )
+        _check_may_have(scope, account_id, validate_scopes(spec.scopes))
         return keys.issue_key(scope, sealer, spec, lifetime_ms=lifetime_ms, account=f"service:{account_id}")
 
     return db.write(issue)
+
+
+def adopt_key(scope: TenantScope, account_id: str, key_id: str) -> ApiKey:
+    """Move a key of the tenant to an account, on which it depends from now on; its text and scopes stay.
+
+    As `adoption.adopt_key` and `issue_key`: both the account and the actor must have the scopes of the key.
+    """
+
+    def adopt() -> ApiKey:
+        _check_may_have(scope, account_id, keys.get_key(scope, key_id).scopes)
+        return adoption.adopt_key(lineage.reload_scope(scope), key_id, f"service:{account_id}")
+
+    return db.write(adopt)
+
+
+def _check_may_have(scope: TenantScope, account_id: str, scopes: Iterable[str]) -> None:
+    """Inside the write: check that the account may get a key with these scopes, from this actor; see `issue_key`."""
+    _check_not_own(scope, account_id)
+    row = _get(scope, account_id)
+    if row.disabled_at is not None:
+        raise Conflict("this service account is disabled; enable it before it gets keys")
+    if excess := sorted(set(scopes) - set(row.scopes)):
+        raise ValidationFailed(
+            Sentence(
+                "the service account does not have %(excess)s; choose among its scopes, or give it this one first",
+                excess=", ".join(excess),
+            ),
+            pointer="/scopes",
+        )
 
 
 def _get(scope: TenantScope, account_id: str) -> ServiceAccountRow:

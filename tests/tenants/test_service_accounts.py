@@ -118,6 +118,38 @@ def test_rotation_leaves_the_key_to_its_account_and_needs_its_scopes(ann: Tenant
     assert [by(each).scopes for each in (text, later, latest)] == [frozenset(WIDE)] * 3
 
 
+def test_a_key_of_a_person_moves_to_an_account_that_may_do_as_much(ann: TenantScope, narrow: TenantScope, one: TenantScope) -> None:
+    wide, small = create(ann, "wide", WIDE), create(ann, "small", ["entities.read"])
+    key_id, text = issue(ann, WIDE)
+    with pytest.raises(ValidationFailed, match=r"does not have keys\.read, keys\.write, secrets\.write"):
+        service_accounts.adopt_key(ann, small, key_id)
+    with pytest.raises(ScopeMissing):
+        service_accounts.adopt_key(narrow, wide, key_id)
+    with pytest.raises(PolicyDenied, match="cannot change itself"):
+        service_accounts.adopt_key(by(issue_of(ann, wide, WIDE)[1]), wide, key_id)
+    service_accounts.adopt_key(ann, wide, key_id)
+    make_person(one, "bob@acme.test")
+    accounts.delete_account("ann@acme.test")
+    assert by(text).scopes == set(WIDE)
+    (entry,) = audit.list_entries(one, audit.AuditFilter(action="key.adopt"), PageRequest()).items
+    assert json.loads(entry.fields) == {"name": "issued", "from": ann.actor, "to": "service:wide"}
+    service_accounts.change_account(one, wide, AccountChanges(is_disabled=True))
+    with pytest.raises(Conflict, match="is disabled"):
+        service_accounts.adopt_key(one, wide, key_id)
+
+
+def test_a_key_whose_issuer_has_left_moves_to_an_account(ann: TenantScope, one: TenantScope) -> None:
+    bob = make_person(one, "bob@acme.test")
+    account = create(bob, "late", WIDE)
+    key_id, text = issue(ann, NARROW, daily_requests=9)
+    accounts.delete_account("ann@acme.test")
+    with pytest.raises(RevokedApiKey):
+        by(text)
+    service_accounts.adopt_key(by(issue(bob, NARROW, daily_requests=5)[1]), account, key_id)
+    assert by(text).scopes == set(NARROW)
+    assert keys.get_key(one, key_id).daily_requests == 5
+
+
 def test_a_service_account_cannot_change_itself(ann: TenantScope) -> None:
     account = create(ann, "selfish", WIDE)
     _, text = issue_of(ann, account, WIDE)

@@ -10,7 +10,7 @@ from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page
-from appliance.tenants import ApiKey
+from appliance.tenants import ApiKey, service_accounts
 from appliance.tenants.keys import (
     Issuers,
     KeyAuthority,
@@ -104,6 +104,12 @@ class RotateKey(Body):
         int,
         Field(ge=0, le=2_592_000, description="For how many seconds the old key still works, at most 30 days; 0 ends it at once."),
     ] = 0
+
+
+class AdoptKey(Body):
+    service_account: Annotated[
+        str | None, Field(max_length=63, description="Service account that the key belongs to from now on; you, if left out.")
+    ] = None
 
 
 class LimitsView(View):
@@ -285,13 +291,16 @@ def rotate_key(call: Call, key_id: str) -> Answer:
     return answer_new_key(*keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds))
 
 
-@route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView, errors=(Conflict,))
+@route("POST", "/keys/{key_id}/adopt", scope="keys.write", body=AdoptKey, returns=KeyView, errors=(Conflict,))
 def adopt_key(call: Call, key_id: str) -> KeyView:
-    """Become the issuer of a key.
+    """Adopt a key or move it to a service account.
 
-    It then depends on your authority, even if its previous issuer has left. You must have every scope of the key. Its text
-    stays the same.
+    You, or the account, become its issuer: it then depends on your authority or on that of the account, even if its previous
+    issuer has left. You must have every scope of the key, and so must the account. Its text stays the same.
     """
+    body: AdoptKey = call.body
+    if body.service_account is not None:
+        return key_view(service_accounts.adopt_key(call.scope, body.service_account, key_id))
     return key_view(adoption.adopt_key(call.scope, key_id))
 
 

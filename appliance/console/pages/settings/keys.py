@@ -12,7 +12,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants import SCOPES, ApiKey, ServiceAccount
+from appliance.tenants import SCOPES, ApiKey, ServiceAccount, service_accounts
 from appliance.tenants.keys import (
     KeyAuthority,
     KeyChanges,
@@ -67,6 +67,7 @@ def list_values(visit: Visit, account: str) -> dict[str, Any]:
     rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
     return {
         "rows": rows, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
+        "accounts": service_accounts.list_active(visit.scope),
         "why": {
             row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")
         },
@@ -257,7 +258,9 @@ def rotate_key(visit: Visit, key_id: str) -> Answer:
 
 @page("POST", "/keys/<key_id>/adopt", scope="keys.write", step_up=True)
 def adopt_key(visit: Visit, key_id: str) -> Answer:
-    """Make the visitor the issuer of a key, so that it stays valid."""
+    """Make the visitor, or the chosen service account, the issuer of a key, so that it stays valid."""
+    if account_id := visit.request.field("account"):
+        return Redirect(_back_from(service_accounts.adopt_key(visit.scope, account_id, key_id)))
     adoption.adopt_key(visit.scope, key_id)
     return Redirect("/console/keys")
 

@@ -105,3 +105,17 @@ def test_the_removal_of_a_member_shows_what_they_are_responsible_for(owner: Brow
         {"title": "Renamed", "description": "", "responsible": "", "scopes": "logs.read"},
     )
     assert ("<h1>Renamed" in kept.text, 'data-testid="nobody-responsible"' in kept.text) == (True, True)
+
+
+def test_a_key_moves_to_an_account_from_the_list_of_keys(owner: Browser, acme: httpx.Client) -> None:
+    key = acme.post("/api/v1/keys", json={"name": fresh("moved"), "scopes": ["logs.read"]}).json()["data"]["id"]
+    wide = acme.post("/api/v1/keys", json={"name": fresh("stays"), "scopes": ["secrets.write"]}).json()["data"]["id"]
+    name = create(owner)
+    rows = owner.get(owner.at("acme", "/console/keys?limit=500")).text.split('data-testid="row"')
+    offers = {each: f'<option value="{name}">' in next(row for row in rows if each in row) for each in (key, wide)}
+    assert offers == {key: True, wide: False}
+    moved = owner.post(owner.at("acme", f"/console/keys/{key}/adopt"), {"account": name})
+    assert (moved.status_code, key in moved.text, f"service:{name}" in moved.text) == (200, True, True)
+    assert acme.get(f"/api/v1/keys/{key}").json()["data"]["issuer"] == f"service:{name}"
+    refused = acme.post(f"/api/v1/keys/{wide}/adopt", json={"service_account": name})
+    assert (refused.status_code, refused.json()["error"]["details"][0]["pointer"]) == (422, "/scopes")
