@@ -4,6 +4,7 @@ An account has scopes rather than a role, as keys do, so that no later release w
 scope at that moment; afterwards the account depends on nobody.  It has no password, session or e-mail address.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -120,6 +121,12 @@ def list_active(scope: TenantScope) -> list[tuple[str, str, frozenset[str]]]:
     is_active = ServiceAccountRow.deleted_at.is_null() & ServiceAccountRow.disabled_at.is_null()
     rows = scope.select(ServiceAccountRow).where(is_active).order_by(ServiceAccountRow.title, ServiceAccountRow.id)
     return [(row.id, row.title, frozenset(row.scopes)) for row in rows]
+
+
+def count_keys(scope: TenantScope) -> Counter[str]:
+    """How many keys of each account, by its name, are neither revoked nor expired; keys below them are not counted."""
+    theirs = (ApiKey.tenant_id == scope.tenant_id) & ApiKey.issuer.startswith("service:") & ApiKey.revoked_at.is_null()
+    return Counter(row.issuer.removeprefix("service:") for row in ApiKey.select().where(theirs) if lineage.is_alive(row))
 
 
 def list_without_responsible(scope: TenantScope) -> list[ServiceAccount]:

@@ -293,10 +293,10 @@ def rotate_key(call: Call, key_id: str) -> Answer:
 
 @route("POST", "/keys/{key_id}/adopt", scope="keys.write", body=AdoptKey, returns=KeyView, errors=(Conflict,))
 def adopt_key(call: Call, key_id: str) -> KeyView:
-    """Adopt a key or move it to a service account.
+    """Change the issuer of a key.
 
-    You, or the account, become its issuer: it then depends on your authority or on that of the account, even if its previous
-    issuer has left. You must have every scope of the key, and so must the account. Its text stays the same.
+    You, or the service account that you name, become its issuer: it then depends on your authority or on that of the account,
+    even if its previous issuer has left. You must have every scope of the key, and so must the account. Its text stays the same.
     """
     body: AdoptKey = call.body
     if body.service_account is not None:

@@ -6,7 +6,6 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.tenants import AccountChanges, AccountSpec, people, service_accounts
-from appliance.tenants.keys import lineage
 
 from .keys import list_values, new_key_form, read_spec, scope_areas, show_text
 
@@ -17,12 +16,8 @@ HERE = "/console/service-accounts"
 def list_service_accounts(visit: Visit) -> Answer:
     """The tenant's service accounts, and for which of them nobody is responsible."""
     result = service_accounts.list_accounts(visit.scope, visit.page())
-    active: dict[str, int] = {}
-    for _depth, row in (each for account in result.items for each in lineage.descendants_of(visit.scope, account.actor)):
-        account_id = lineage.account_in(row.issuer).removeprefix("service:")
-        active[account_id] = active.get(account_id, 0) + 1
     values = {
-        "rows": result.items, "next_cursor": result.next_cursor, "active": active,
+        "rows": result.items, "next_cursor": result.next_cursor, "active": service_accounts.count_keys(visit.scope),
         "unattended": service_accounts.list_without_responsible(visit.scope),
     }  # fmt: skip
     return Page("service_accounts.html", values)

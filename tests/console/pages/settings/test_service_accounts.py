@@ -80,11 +80,14 @@ def test_its_key_leads_back_to_the_account_and_cannot_be_adopted(owner: Browser,
     assert (issued.status_code, f'href="/console/service-accounts/{name}"' in issued.text) == (201, True)
     (key,) = acme.get(f"/api/v1/service-accounts/{name}/keys").json()["data"]
     assert key["issuer"] == f"service:{name}"
+    accounts = owner.at("acme", "/console/service-accounts?limit=500")
+    assert 'number">1</td>' in next(row for row in owner.get(accounts).text.split('data-testid="row"') if f"/{name}" in row)
     page = owner.get(at).text
     assert ('data-testid="rotate-key"' in page, 'data-testid="adopt-key"' in page) == (True, False)
     listed = owner.get(owner.at("acme", "/console/keys?limit=500")).text
     assert f'<a href="/console/service-accounts/{name}">{name.upper()} (service account)</a>' in listed
     owner.post(f"{at}/disable", {})
+    assert 'number">0</td>' in next(row for row in owner.get(accounts).text.split('data-testid="row"') if f"/{name}" in row)
     assert "Its service account is disabled." in owner.get(owner.at("acme", f"/console/keys/{key['id']}")).text
     assert f"service:{name}" in owner.post(owner.at("acme", f"/console/keys/{key['id']}/revoke"), {}).text
 
