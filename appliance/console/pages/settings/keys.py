@@ -65,9 +65,10 @@ def list_values(visit: Visit, account: str) -> dict[str, Any]:
     issuers = lineage.load_issuers(visit.scope)
     authorities = {row.id: lineage.build_authority(row, issuers) for row in result.items}
     rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
+    accounts = service_accounts.list_active(visit.scope)
     return {
         "rows": rows, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
-        "accounts": service_accounts.list_active(visit.scope),
+        "homes": {row.id: _possible_accounts(row, accounts) for row, state in rows if state != "expired"},
         "why": {
             row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")
         },
@@ -75,6 +76,11 @@ def list_values(visit: Visit, account: str) -> dict[str, Any]:
         "usage": daily_quotas.read_usage(visit.scope),
         "elsewhere": key_addresses.list_new(visit.scope, clock.now_ms() - NEWLY_MS),
     }  # fmt: skip
+
+
+def _possible_accounts(row: ApiKey, accounts: Iterable[tuple[str, str, frozenset[str]]]) -> list[tuple[str, str]]:
+    """Name and title of each service account that the key can be moved to: others that have all its scopes."""
+    return [(name, title) for name, title, scopes in accounts if scopes >= set(row.scopes) and row.issuer != f"service:{name}"]
 
 
 def _explain_restrictions(authority: KeyAuthority) -> str:

@@ -24,11 +24,11 @@ def create(owner: Browser, **more: str) -> str:
 def test_an_account_is_created_changed_disabled_enabled_and_deleted(owner: Browser, acme: httpx.Client) -> None:
     name = create(owner, description="Counts <things>.")
     at = owner.at("acme", f"/console/service-accounts/{name}")
-    shown = owner.get(at).text
-    assert "Counts &lt;things&gt;." in shown
-    assert f"service:{name}" in shown
-    changed = {"title": "Counter", "description": "", "responsible": OWNER, "scopes": "logs.read"}
-    assert "<h1>Counter" in owner.post(at, changed).text
+    page = owner.get(at).text
+    assert "Counts &lt;things&gt;." in page
+    assert f"service:{name}" in page
+    form = {"title": "Counter", "description": "", "responsible": OWNER, "scopes": "logs.read"}
+    assert "<h1>Counter" in owner.post(at, form).text
     assert 'data-testid="enable-account"' in owner.post(f"{at}/disable", {}).text
     assert acme.get(f"/api/v1/service-accounts/{name}").json()["data"]["disabled"]
     assert 'data-testid="disable-account"' in owner.post(f"{at}/enable", {}).text
@@ -51,8 +51,8 @@ def test_forms_say_what_is_wrong_and_keep_what_was_entered(owner: Browser) -> No
         refused = owner.post(at, {**form, **change})
         assert (refused.status_code, mark in refused.text, "kept text" in refused.text) == (422, True, True)
     name = create(owner)
-    taken = owner.post(at, {**form, "id": name})
-    assert (taken.status_code, "already a service account" in taken.text) == (409, True)
+    answer = owner.post(at, {**form, "id": name})
+    assert (answer.status_code, "already a service account" in answer.text) == (409, True)
     page = owner.at("acme", f"/console/service-accounts/{name}")
     refused = owner.post(page, {"title": " ", "description": "", "responsible": OWNER, "scopes": "logs.read"})
     assert (refused.status_code, 'id="title-error"' in refused.text) == (422, True)
@@ -63,8 +63,8 @@ def test_forms_say_what_is_wrong_and_keep_what_was_entered(owner: Browser) -> No
 def test_a_viewer_sees_accounts_and_changes_nothing(owner: Browser, signed_in: Callable[[str], Browser]) -> None:
     name, viewer = create(owner), signed_in("viewer@acme.test")
     at = viewer.at("acme", f"/console/service-accounts/{name}")
-    shown = viewer.get(at)
-    assert (shown.status_code, 'action="/console/service-accounts' in shown.text) == (200, False)
+    page = viewer.get(at)
+    assert (page.status_code, 'action="/console/service-accounts' in page.text) == (200, False)
     for path in ("", "/disable", "/enable", "/delete", "/keys/new"):
         assert viewer.post(f"{at}{path}", {"title": "Mine"}).status_code == 403, path
     assert viewer.get(f"{at}/keys/new").status_code == 403
@@ -76,8 +76,8 @@ def test_its_key_leads_back_to_the_account_and_cannot_be_adopted(owner: Browser,
     form = {"name": fresh("its"), "environment": "live", "days": "30", "addresses": "", "scopes": "logs.read"}
     wide = owner.post(f"{at}/keys/new", {**form, "scopes": "secrets.write"})
     assert (wide.status_code, "does not have secrets.write" in wide.text) == (422, True)
-    issued = owner.post(f"{at}/keys/new", form)
-    assert (issued.status_code, f'href="/console/service-accounts/{name}"' in issued.text) == (201, True)
+    answer = owner.post(f"{at}/keys/new", form)
+    assert (answer.status_code, f'href="/console/service-accounts/{name}"' in answer.text) == (201, True)
     (key,) = acme.get(f"/api/v1/service-accounts/{name}/keys").json()["data"]
     assert key["issuer"] == f"service:{name}"
     accounts = owner.at("acme", "/console/service-accounts?limit=500")
@@ -103,11 +103,11 @@ def test_the_removal_of_a_member_shows_what_they_are_responsible_for(owner: Brow
     assert f'href="/console/service-accounts/{name}"' in notice.partition("</section>")[0]
     page = owner.get(owner.at("acme", f"/console/service-accounts/{name}")).text
     assert 'data-testid="nobody-responsible"' in page
-    kept = owner.post(
+    renamed = owner.post(
         owner.at("acme", f"/console/service-accounts/{name}"),
         {"title": "Renamed", "description": "", "responsible": "", "scopes": "logs.read"},
     )
-    assert ("<h1>Renamed" in kept.text, 'data-testid="nobody-responsible"' in kept.text) == (True, True)
+    assert ("<h1>Renamed" in renamed.text, 'data-testid="nobody-responsible"' in renamed.text) == (True, True)
 
 
 def test_a_key_moves_to_an_account_from_the_list_of_keys(owner: Browser, acme: httpx.Client) -> None:
@@ -117,8 +117,8 @@ def test_a_key_moves_to_an_account_from_the_list_of_keys(owner: Browser, acme: h
     rows = owner.get(owner.at("acme", "/console/keys?limit=500")).text.split('data-testid="row"')
     offers = {each: f'<option value="{name}">' in next(row for row in rows if each in row) for each in (key, wide)}
     assert offers == {key: True, wide: False}
-    moved = owner.post(owner.at("acme", f"/console/keys/{key}/adopt"), {"account": name})
-    assert (moved.status_code, key in moved.text, f"service:{name}" in moved.text) == (200, True, True)
+    answer = owner.post(owner.at("acme", f"/console/keys/{key}/adopt"), {"account": name})
+    assert (answer.status_code, key in answer.text, f"service:{name}" in answer.text) == (200, True, True)
     assert acme.get(f"/api/v1/keys/{key}").json()["data"]["issuer"] == f"service:{name}"
     refused = acme.post(f"/api/v1/keys/{wide}/adopt", json={"service_account": name})
     assert (refused.status_code, refused.json()["error"]["details"][0]["pointer"]) == (422, "/scopes")
