@@ -297,8 +297,8 @@ class ProcessFlow:
         if row.status not in store.FINISHED:
             raise Conflict(Sentence("the execution is %(status)s; it can be replayed once it is finished", status=row.status))
         own = self.runner.versions.load(scope, row.process_id, row.version)
-        load = self.runner.versions.load
-        compiled = load_draft(scope, row.process_id) if request.draft else load(scope, row.process_id, request.version or row.version)
+        load, version = self.runner.versions.load, request.version or row.version
+        compiled = load_draft(scope, row.process_id) if request.draft else load(scope, row.process_id, version)
         executions.check_input(scope, compiled, row.input)
         with self._replaying():
             return replay(self.runner.tools, ExecutionRecord(scope, row, own), compiled, request, self.config.limits.replay_seconds)

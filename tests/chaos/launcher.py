@@ -6,7 +6,7 @@ from appliance.app import upkeep
 from appliance.blobs import local
 from appliance.cli import main
 from appliance.core import queue
-from appliance.core.database import db, sqlite, writers
+from appliance.core.database import db, postgresql, sqlite, writers
 from appliance.core.leases import Lease, OrphanFinder
 from appliance.processes.engine import end_watch, store
 from appliance.processes.engine.runner import Runner
@@ -56,6 +56,13 @@ def remove_syncs() -> None:
     sqlite._PRAGMAS = tuple(each.replace("synchronous=FULL", "synchronous=NORMAL") for each in sqlite._PRAGMAS)  # type: ignore[assignment]
 
 
+def remove_commits() -> None:
+    """PostgreSQL answers a commit before it is on the disk."""
+    settings = postgresql._WRITER_SETTINGS.replace("synchronous_commit = on", "synchronous_commit = off")
+    assert settings != postgresql._WRITER_SETTINGS
+    postgresql._WRITER_SETTINGS = settings
+
+
 def remove_folder_syncs() -> None:
     """New names of contents do not wait for the disk."""
     local._sync_folder = lambda folder: None
@@ -64,6 +71,7 @@ def remove_folder_syncs() -> None:
 CONTROLS = {
     "none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper, "polls": remove_polls, "full": remove_full,
     "room": remove_room, "syncs": remove_syncs, "folders": remove_folder_syncs,
+    "commits": remove_commits,
 }  # fmt: skip
 
 

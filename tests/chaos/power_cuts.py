@@ -214,9 +214,8 @@ def _inspect() -> dict[str, list[tuple[object, ...]]]:
 
 @contextmanager
 def server(control: str) -> Iterator[Cluster]:
-    """A server that syncs; or that answers before it writes."""
-    settings = ("synchronous_commit=off", "wal_writer_delay=2s", *SAFE) if control == "commits" else SAFE
-    with running_cluster(settings) as cluster:
+    """A server that syncs; beside an appliance that does not wait for that, it does so every two seconds only."""
+    with running_cluster((*SAFE, "wal_writer_delay=2s") if control == "commits" else SAFE) as cluster:
         yield cluster
 
 
@@ -224,7 +223,7 @@ def run_postgresql(report: Report, cuts: int) -> None:
     """Kill the server under load, again and again."""
     chance = random.Random(report.seed)  # noqa: S311
     with server(report.control) as cluster, tempfile.TemporaryDirectory() as folder:
-        chaos = Chaos(Path(folder), "none", report.seed, cluster.make_database(), worker=False)
+        chaos = Chaos(Path(folder), report.control, report.seed, cluster.make_database(), worker=False)
         chaos.prepare()
         chaos.start()
         excused = ("overloaded", "outcome_unknown", "idempotency_in_progress")
