@@ -28,6 +28,7 @@ from appliance.sandbox import USERS
 from appliance.solutions import find_broken_routes
 from appliance.tenants import StreamLimits, Streams
 from appliance.tenants import service as tenants
+from appliance.tenants.sign_in import set_breached_passwords
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates import ca_certificate, internal_certificate
 from appliance.webapps.traffic import Quotas
@@ -139,6 +140,25 @@ def identity_egress(config: Config) -> Egress:
     servers = [server_of(url) for each in config.sign_in.directories for url in each.urls]
     targets += [f"{_bracketed(host)}:{port}" for host, port, _ in servers]
     return Egress.of([*config.egress.allow, *targets], authorities(config))
+
+
+def compare_new_passwords(config: Config) -> None:
+    """Have new passwords compared with the list of `passwords.breaches`, if there is one."""
+    place = config.passwords.breaches
+    if not place:
+        set_breached_passwords(None)
+        return
+    from appliance.tenants.sign_in import breached_passwords  # few appliances have a list
+
+    set_breached_passwords(breached_passwords.open_breach_list(place, breach_egress(config)))
+
+
+def breach_egress(config: Config) -> Egress:
+    """The rules for the service of breached passwords: those of connectors, and what the operator has named here."""
+    parts = urlsplit(config.passwords.breaches)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    own = [f"{_bracketed(parts.hostname)}:{port}"] if parts.hostname else []
+    return Egress.of([*config.egress.allow, *own], authorities(config))
 
 
 def _bracketed(host: str) -> str:

@@ -17,6 +17,8 @@ from appliance.upgrade import note_use, refuse_in_progress
 from appliance.webapps.access import forget_person
 from appliance.webapps.domains import service as domains
 
+from .parts import compare_new_passwords
+
 
 def open_store(config: Config) -> Sealer:
     """Create the data folder and key if needed, open and migrate the database, and return the sealer."""
@@ -30,6 +32,7 @@ def open_store(config: Config) -> Sealer:
         db.close_database()
         raise
     note_installation(config, sealer)
+    compare_new_passwords(config)
     hub.subscribe(tenants.TenantDeletionStarted, _check_deletion)
     hub.subscribe(tenants.TenantClosed, _end_tenant)
     hub.subscribe(tenants.TenantEmptying, _empty_tenant)

@@ -29,6 +29,7 @@ EGRESS_MODULES = {
     "monitor/deliveries.py": "webhooks, which are held while the tenant is off",
     "connectors/testing.py": "tests of plugins",
     "tenants/directories/client.py": "the appliance itself: people who sign in with their directory",
+    "tenants/sign_in/breached_passwords.py": "the appliance itself: whether a new password is known from breaches",
     "tenants/oidc/discovery.py": "the appliance itself: people who sign in at their provider",
     "webapps/domains/probing.py": "the appliance itself: who a host name belongs to",
 }

@@ -40,7 +40,7 @@ from .operation import (
     queue_findings,
     tls_findings,
 )
-from .sign_in import account_findings, directory_findings, provider_findings, proxy_findings
+from .sign_in import account_findings, directory_findings, password_findings, provider_findings, proxy_findings
 
 EXPIRING_DAYS = 14
 MOST_CONFIRMATIONS = 20
@@ -61,7 +61,9 @@ def name_findings(config: Config, inspect: Inspect = inspected_store, skip: Cont
         "permissions": lambda: permission_findings(config), "sandbox": lambda: _runtimes(config),
         "connectors": lambda: connector_findings(config), "mail": lambda: mail_findings(config),
         "exposure": lambda: _exposure(config), "scanner": lambda: _scanner(config),
-        "sign-in": lambda: chain(provider_findings(config), directory_findings(config), proxy_findings(config)),
+        "sign-in": lambda: chain(
+            provider_findings(config), directory_findings(config), proxy_findings(config), password_findings(config)
+        ),
         "backups": lambda: _backups(config, inspect), "translations": lambda: _translations(config),
     }  # fmt: skip
     for name, check in ran.items():

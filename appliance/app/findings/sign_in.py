@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_network
 
-from appliance.app.parts import identity_egress
+from appliance.app.parts import breach_egress, identity_egress
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.config.sign_in import IdentityProvider, read_client_secret
@@ -13,6 +13,7 @@ from appliance.tenants import people, service
 from appliance.tenants.directories import DirectoryClient
 from appliance.tenants.oidc import OidcClient
 from appliance.tenants.provisioning import WARNING_MS, find_last_token
+from appliance.tenants.sign_in.breached_passwords import PROBE, BreachListUnavailable, open_breach_list
 from appliance.tenants.single_sign_on import callback_url, last_problem, logout_url
 
 Finding = tuple[str, str]
@@ -62,6 +63,21 @@ def proxy_findings(config: Config) -> Iterator[Finding]:
             yield "note", f"{about} may be anybody in {text}, who then can sign in as anybody; name its addresses alone"
         if not wide:
             yield "ok", f"{about} may send {trusted.header} from {', '.join(trusted.proxies)}"
+
+
+def password_findings(config: Config) -> Iterator[Finding]:
+    """Check that the list of breached passwords can be read, and knows the commonest one."""
+    if not (place := config.passwords.breaches):
+        return
+    try:
+        is_known = open_breach_list(place, breach_egress(config)).is_known(PROBE)
+    except BreachListUnavailable as error:
+        yield "FAIL", f"passwords.breaches: {place} cannot be read, so no new password is accepted: {error.__cause__}"
+        return
+    if is_known:
+        yield "ok", f"new passwords are compared with those known from breaches ({place})"
+    else:
+        yield "FAIL", f"passwords.breaches: {place} does not know {PROBE!r}, so it is no list of SHA-1 hashes of such passwords"
 
 
 def _check_tokens(config: Config) -> Iterator[Finding]:

@@ -1,3 +1,4 @@
+from . import breached_passwords as breached_passwords
 from . import counts as counts
 from . import devices as devices
 from . import email_codes as email_codes
@@ -22,5 +23,6 @@ from .password_checks import PasswordChecks as PasswordChecks
 from .password_checks import SignInFailed as SignInFailed
 from .password_resets import RESET_PATH as RESET_PATH
 from .password_resets import PasswordResets as PasswordResets
+from .password_rules import set_breached_passwords as set_breached_passwords
 from .sessions import OpenSession as OpenSession
 from .temporary_passwords import TemporaryPassword as TemporaryPassword

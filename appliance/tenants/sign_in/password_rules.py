@@ -6,6 +6,9 @@ repetitions, sequences and keyboard patterns, also with usual replacements of le
 conference/usenixsecurity16/sec16_paper_wheeler.pdf).
 """
 
+from dataclasses import dataclass
+from typing import Protocol
+
 from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 
@@ -15,8 +18,29 @@ _ESTIMATED_LENGTH = 72  # characters of which the guesses are estimated: that ta
 _PRODUCT = ("governed operations service", "governed-operations-service", "governedoperationsservice", "gos", "gos appliance")
 
 
+class BreachedPasswords(Protocol):
+    """A list of passwords known from breaches."""
+
+    def is_known(self, password: str) -> bool: ...
+
+
+@dataclass
+class _Compared:
+    """The list that new passwords are compared with; None without one."""
+
+    breached: BreachedPasswords | None = None
+
+
+_compared = _Compared()
+
+
+def set_breached_passwords(breached: BreachedPasswords | None) -> None:
+    """Set the list that new passwords are compared with, for this process."""
+    _compared.breached = breached
+
+
 def check_new_password(login: str, password: str) -> None:
-    """ValidationFailed unless the password may be chosen for this login."""
+    """ValidationFailed unless the password may be chosen for this login; BreachListUnavailable if that cannot be found out."""
     if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
         raise ValidationFailed(
             Sentence(
@@ -28,6 +52,11 @@ def check_new_password(login: str, password: str) -> None:
         raise ValidationFailed(
             "this password is too easy to guess: it consists of common words, your login, the product's name, repetitions or "
             "sequences; choose several words that do not belong together",
+            pointer="/password",
+        )
+    if _compared.breached is not None and _compared.breached.is_known(password):
+        raise ValidationFailed(
+            "this password is known from a data breach, so attackers try it; choose another one, which you use nowhere else",
             pointer="/password",
         )
 
