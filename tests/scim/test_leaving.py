@@ -6,7 +6,7 @@ import pytest
 
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals
-from appliance.tenants import ALL_SCOPES, SignedIn, accounts, people
+from appliance.tenants import ALL_SCOPES, AccountSpec, SignedIn, accounts, people, service_accounts
 from appliance.tenants.keys import KeySpec, keys
 from appliance.tenants.single_sign_on import ReservedLogins
 from appliance.testing.running import Running
@@ -81,6 +81,24 @@ def test_a_leaver_has_nothing_left(live: Running, corp: Directory, hire: Callabl
         corp.drop(f"/Groups/{each['id']}")
     for each in corp.ask("GET", "/Users")["Resources"]:
         corp.drop(f"/Users/{each['id']}")
+
+
+@pytest.mark.parametrize("leave", [deactivate, delete, leave_group, delete_group])
+def test_a_service_account_of_a_leaver_works_on_and_nobody_is_responsible(live: Running, corp: Directory, leave: Leave) -> None:
+    acme, login = live.tenant("acme"), f"{fresh('ann')}@corp.example"
+    user = corp.add_user(login)
+    group = corp.add_group("bosses", user)
+    theirs = TenantScope("acme", f"user:{user}", ALL_SCOPES)
+    account = service_accounts.create_account(theirs, AccountSpec(fresh("robot"), "Robot", ["logs.read"]))
+    assert account.responsible == login
+    text = service_accounts.issue_key(theirs, live.services.sealer, account.id, KeySpec("its", ["logs.read"], "test"))[1]
+    leave(corp, user, group)
+    assert account.id in {each.id for each in service_accounts.list_without_responsible(acme)}
+    with live.client("acme.localhost", {"X-API-Key": text}) as key:
+        assert key.get("/api/v1/logs/audit").status_code == 200
+    for kind in ("Groups", "Users"):
+        for each in corp.ask("GET", f"/{kind}")["Resources"]:
+            corp.drop(f"/{kind}/{each['id']}")
 
 
 def test_who_comes_back_has_their_roles_and_keys_again(live: Running, corp: Directory, hire: Callable[[str], Employee]) -> None:
