@@ -13,7 +13,7 @@ from appliance.blobs import Blobs, Places, installation_id
 from appliance.connectors import folder_of
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import connector_packages
-from appliance.core import catalogues
+from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import Presence, ServerCount, open_presence
@@ -140,8 +140,9 @@ def make_mechanisms(config: Config, sandbox: Pool) -> Mechanisms:
     audit.set_account_lookup(lineage.find_account_of)
     places = make_places(config, installation_id(sealer))
     cached, holders = make_cached_places(config, places), blob_holders()
+    keep_ms = clock.parse_duration(config.blobs.keep_deleted) if config.blobs.keep_deleted else 0
     return Mechanisms(
-        sealer=sealer, places=places, blobs=Blobs(cached, holders, place_holders()),
+        sealer=sealer, places=places, blobs=Blobs(cached, holders, place_holders(), keep_ms=keep_ms),
         incoming=incoming_blobs(config.scan, cached, holders),
         presence=open_presence(config.data / "workers"), queue=TaskQueue(), sandbox=sandbox,
         formats=make_formats(config), egress=Egress.of(config.egress.allow, authorities(config)),

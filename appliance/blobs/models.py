@@ -1,8 +1,8 @@
-"""The row of a blob."""
+"""The rows of blobs."""
 
 from peewee import BigIntegerField, CompositeKey, TextField
 
-from appliance.core.database.db import TenantModel
+from appliance.core.database.db import PlatformModel, TenantModel
 
 
 class Blob(TenantModel):
@@ -17,3 +17,13 @@ class Blob(TenantModel):
     class Meta:
         primary_key = CompositeKey("tenant_id", "sha256")
         table_name = "blob"
+
+
+class DeletedPlace(PlatformModel):
+    """A place in the store that no row names since `deleted_at`, kept for `blobs.keep_deleted`."""
+
+    place = TextField(primary_key=True)
+    deleted_at = BigIntegerField()
+
+    class Meta:
+        table_name = "blob_deleted"

@@ -21,7 +21,7 @@ from appliance.core.errors import ApplianceError, Conflict, PayloadTooLarge
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from . import quota
+from . import deleted_places, quota
 from .models import Blob
 from .pieces import Pieces
 from .receiving import ReceivedFile, Receiver, pieces_of
@@ -76,11 +76,11 @@ class Blobs:
     """The blobs of every tenant in one place store.
 
     `holders` are the tables (with columns tenant_id and sha256) whose rows refer to blobs, `place_holders` those (with a column
-    place) whose rows name files in the store that are no blobs.
+    place) whose rows name files in the store that are no blobs.  What no row names any more stays in the store for `keep_ms`.
     """
 
-    def __init__(self, places: Places, holders: Iterable[str], place_holders: Iterable[str] = ()) -> None:
-        self._places = places
+    def __init__(self, places: Places, holders: Iterable[str], place_holders: Iterable[str] = (), *, keep_ms: int = 0) -> None:
+        self._places, self._keep_ms = places, keep_ms
         self._holders = tuple(holders)
         self._place_tables = ("blob", *place_holders)
 
@@ -211,16 +211,18 @@ class Blobs:
         """Deletes blobs of every tenant that are not referenced and were not stored or held for a day; returns their number.
 
         Also deletes places and incoming files without a row, left by a crash or a deleted tenant, and cached copies without one.
+        With `keep_ms` only the rows are deleted at once; the places are noted, and count when they are deleted.
         """
         before = clock.now_ms() - GRACE_MS
         self._places.delete_copies(self._find_named)  # first, because it works while the bucket does not
         count = 0
         while places := db.write(lambda: self._delete_unreferenced(before)):
-            for place in places:
+            for place in [] if self._keep_ms else places:
                 self._places.delete(place)
-            count += len(places)
+                count += 1
         self._places.delete_incoming(before)
-        return count + self._delete_strays(before)
+        count += self._delete_strays(before)
+        return count + deleted_places.delete_due(self._places.delete, self._find_named, clock.now_ms() - self._keep_ms)
 
     def _delete_unreferenced(self, before: int) -> list[str]:
         """Deletes rows without references and returns their places; a row that was referenced meanwhile stays; in a write."""
@@ -232,12 +234,19 @@ class Blobs:
             f"SELECT tenant_id, sha256, place FROM blob WHERE touched_at < ? {unused} LIMIT {COLLECTED_AT_ONCE}",  # noqa: S608
             (before,),
         )
-        return [place for tenant_id, sha256, place in rows if _delete_row(tenant_id, sha256, before)]
+        places = [place for tenant_id, sha256, place in rows if _delete_row(tenant_id, sha256, before)]
+        if self._keep_ms:
+            deleted_places.note_deleted(places)
+        return places
 
     def _delete_strays(self, before: int) -> int:
         count = 0
         for place, written_ms in self._places.walk():
-            if written_ms < before and not self._find_named([place]):
+            if written_ms >= before or self._find_named([place]) or deleted_places.is_noted(place):
+                continue
+            if self._keep_ms:  # a row that has named it is gone since an unknown moment
+                db.write(lambda place=place: deleted_places.note_deleted([place]))  # type: ignore[misc]
+            else:
                 self._places.delete(place)
                 count += 1
         return count

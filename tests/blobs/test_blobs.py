@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs import quota
+from appliance.blobs import deleted_places, quota
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.pieces import FilePieces
 from appliance.blobs.service import GRACE_MS, MOST_TOGETHER, BlobDamaged, Blobs, Places, StoredBlob, Usage
@@ -284,3 +284,47 @@ def test_the_folder_of_a_new_tenant_is_durable(tmp_path: Path, monkeypatch: pyte
         synced.clear()
         places.adopt(received.path, f"acme/aa/{name}")
         assert synced == [tmp_path / each for each in folders]
+
+
+def test_what_is_deleted_stays_in_the_store_for_a_restored_database(
+    blobs: Blobs, places: Places, acme: TenantScope, probe: StoreProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row, and the file of a deleted tenant, of which nobody knows since when no row names it."""
+    keeping = Blobs(places, ["holding"], keep_ms=3 * GRACE_MS)
+    stored = keeping.put(acme, b"needed by an earlier database")
+    keeping.put(TenantScope("globex", "key:test"), b"of a deleted tenant")
+    db.write(lambda: db.execute("DELETE FROM blob WHERE tenant_id = 'globex'"))
+    advance_clock(monkeypatch, GRACE_MS + 10_000)
+    for _ in range(2):
+        assert keeping.collect() == 0
+        assert len(probe.names()) == 2
+        with pytest.raises(NotFound):
+            keeping.read(acme, stored.sha256)
+    advance_clock(monkeypatch, 3 * GRACE_MS - 1)
+    assert (keeping.collect(), len(probe.names())) == (0, 2)
+    advance_clock(monkeypatch, 1)
+    assert keeping.collect() == 2
+    assert probe.names() == []
+    assert db.rows("SELECT place FROM blob_deleted") == []
+
+
+def test_a_place_that_a_restored_database_names_again_stays(
+    blobs: Blobs, places: Places, acme: TenantScope, probe: StoreProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = blobs.put(acme, b"it is back")
+    refer(acme, blobs, stored)
+    ((place,),) = db.rows("SELECT place FROM blob")
+    db.write(lambda: deleted_places.note_deleted([place]))
+    assert blobs.collect() == 0
+    assert len(probe.names()) == 1
+
+
+def test_without_keeping_what_was_kept_is_deleted(
+    blobs: Blobs, places: Places, acme: TenantScope, probe: StoreProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping = Blobs(places, ["holding"], keep_ms=30 * GRACE_MS)
+    keeping.put(acme, b"kept")
+    advance_clock(monkeypatch, GRACE_MS + 1)
+    assert (keeping.collect(), len(probe.names())) == (0, 1)
+    assert blobs.collect() == 1
+    assert probe.names() == []

@@ -58,10 +58,10 @@ class Cluster:
             "--locale=C",
             "-N",
         ]
-        subprocess.run(initdb, check=True, capture_output=True, **self._as())
+        subprocess.run(initdb, check=True, capture_output=True, **self.owner())
 
-    def _as(self) -> dict[str, Any]:
-        """The server refuses to run as root."""
+    def owner(self) -> dict[str, Any]:
+        """Options of `subprocess.run` for its programs: the server refuses to run as root."""
         if os.geteuid() != 0:
             return {}
         nobody = pwd.getpwnam("nobody")
@@ -96,11 +96,11 @@ class Cluster:
     def is_running(self) -> bool:
         """Whether the server has not ended by itself."""
         command: list[str | Path] = [self._programs / "pg_ctl", "status", "-D", self.folder / "data"]
-        return subprocess.run(command, capture_output=True, check=False, **self._as()).returncode == 0
+        return subprocess.run(command, capture_output=True, check=False, **self.owner()).returncode == 0
 
     def _control(self, verb: str, *options: str | Path) -> None:
         command = [self._programs / "pg_ctl", verb, "-D", self.folder / "data", *options]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **self._as())
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, **self.owner())
         if done.returncode != 0:
             raise RuntimeError(f"pg_ctl {verb} failed: {(self.folder / 'log').read_text()[-2000:]}")
 

@@ -45,11 +45,21 @@ def load_status(data: Path) -> PointStatus:
         return PointStatus()
 
 
+def _server_findings(config: Config) -> Iterator[tuple[str, str]]:
+    if not config.blobs.keep_deleted:
+        yield "note", (
+            "a database that PostgreSQL restores to a moment of more than a day ago names contents that are deleted meanwhile; set "
+            "blobs.keep_deleted to as long as its log is kept, such as 8d"
+        )
+
+
 def findings(config: Config) -> Iterator[tuple[str, str]]:
     """The findings of `gos doctor` about points: (level, text)."""
     place = config.backup.points_to
     if not place:
-        if not config.storage.database:
+        if not config.database_url.startswith("sqlite:"):
+            yield from _server_findings(config)
+        else:
             yield "note", (
                 "a restore to any second is off (backup.points_to), so a lost disk costs everything since the last backup; set it "
                 "to a folder on another disk, or s3://bucket/prefix"

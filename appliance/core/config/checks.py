@@ -51,6 +51,8 @@ def check(config: "Config") -> None:
         _check_acme(config)
     if config.blobs.store == "s3":
         _check_bucket(config)
+    if config.blobs.keep_deleted:
+        check_duration("blobs.keep_deleted", config.blobs.keep_deleted)
     check_backup(config.backup, config.blobs)
     if config.backup.points_to and config.storage.database and not config.storage.database.startswith("sqlite:"):
         raise ConfigInvalid(

@@ -100,6 +100,10 @@ class Blobs:
     cache_mb: int = setting(
         512, "Most space in the data folder for copies of small contents of the bucket, so that they are read once (MB); 0: none."
     )
+    keep_deleted: str = setting(
+        "", "How long contents of deleted documents stay in the store, such as 8d, for a PostgreSQL database that is restored to "
+        "an earlier moment; empty: a day.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -212,3 +212,10 @@ def test_nothing_goes_to_a_bucket_without_a_passphrase(tmp_path: Path) -> None:
             shipper.stop()
     assert "must be encrypted" in shipper.status.problem
     assert next(findings(source.config))[0] == "FAIL"
+
+
+def test_doctor_says_what_an_earlier_database_of_postgresql_would_miss(tmp_path: Path) -> None:
+    flags = {"storage.data": str(tmp_path), "storage.database": "postgresql://localhost/gos"}
+    ((level, text),) = findings(load_config(environment={}, flags=flags))
+    assert (level, "set blobs.keep_deleted to as long as its log is kept" in text) == ("note", True)
+    assert list(findings(load_config(environment={}, flags=flags | {"blobs.keep_deleted": "8d"}))) == []

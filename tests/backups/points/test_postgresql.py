@@ -1,0 +1,149 @@
+"""The commands of docs/backup.md for PostgreSQL, run as they are written there: the second before a deletion is restored."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from appliance.backups.restoring import ACCESS_TABLES
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.testing import running
+from tests.architecture.source_tree import ROOT
+from tests.backups.conftest import digests
+from tests.processes.world import wait_until
+from tests.store.cluster import Cluster, server_programs
+
+BASE, MOMENT = "base-20260228T020000Z", "2026-03-01 09:30:00+00"
+CONTENT = b"the plan that is needed later" * 2000
+SETTINGS = ("listen_addresses = ''", "shared_buffers = 32MB")
+
+
+def blocks_of_page() -> list[str]:
+    """The commands of the section, in order."""
+    page = (ROOT / "docs" / "backup.md").read_text("utf8")
+    section = page.partition("### On PostgreSQL\n")[2].partition("\n## ")[0]
+    fence = r"^```sh unverified: tests/backups/points/test_postgresql.py[^\n]*\n(.*?)^```"
+    return re.findall(fence, section, re.DOTALL | re.MULTILINE)
+
+
+class Site:
+    """A server, its archive and the data folder of an appliance, all in a folder that takes the place of those of the page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.points, self.data = folder, folder / "points", folder / "gos"
+        self.cluster = Cluster(folder)
+        self.configure, self.make_base, self.copy_contents, self.restore, self.check = blocks_of_page()
+        self.database = self.cluster.url("gos")
+        (folder / "data").rename(folder / "main")
+        with (folder / "main" / "postgresql.conf").open("a") as file:
+            file.write("\n".join((*SETTINGS, f"unix_socket_directories = '{folder}'\n")))
+        self.run(f"mkdir {self.points}; pg_ctl --pgdata=/var/lib/postgresql/15/main --log={folder}/log --wait start")
+        self.run("createdb --template=template0 gos")
+
+    def run(self, script: str, moment: str = "", *, of_server: bool = True) -> None:
+        """Run commands of the page as the owner of the server, or as the user of the appliance."""
+        base = next((path.name for path in sorted(self.points.glob("base-*"))), BASE)
+        places = {
+            "/mnt/points": self.points, "/var/lib/postgresql/15": self.folder, "/var/lib/gos": self.data, MOMENT: moment,
+            BASE: base,
+        }  # fmt: skip
+        for text, value in places.items():
+            script = script.replace(text, str(value))
+        environment = {
+            "PATH": f"{server_programs()}:{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(self.folder),
+            "PGHOST": str(self.folder), "PGUSER": "gos", "GOS_STORAGE_DATABASE": self.database,
+        }  # fmt: skip
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, text=True, check=False, timeout=120, **(self.cluster.owner() if of_server else {}),
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}\n{done.stdout}"
+
+    @contextmanager
+    def appliance(self) -> Iterator[running.Running]:
+        live = running.start(
+            running.make_config(self.data, storage__database=self.database, blobs__keep_deleted="8d", storage__writers=1)
+        )
+        try:
+            yield live
+        finally:
+            live.stop()
+
+    def digests(self) -> dict[str, str]:
+        """Of every table, while the appliance is stopped."""
+        db.open_database(self.database)
+        try:
+            return digests()
+        finally:
+            db.close_database()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    folder = Path(tempfile.mkdtemp(prefix="gos-pg-"))  # not in pytest's folder: the owner of the server must reach it
+    try:
+        site = Site(folder)
+        try:
+            yield site
+        finally:
+            site.run("pg_ctl --pgdata=/var/lib/postgresql/15/main --wait --mode=immediate stop")
+    finally:
+        shutil.rmtree(folder)
+
+
+def whole_second() -> str:
+    """The next whole second, when it is over, in the words of PostgreSQL."""
+    moment = clock.now_ms() // 1000 + 1
+    wait_until(lambda: clock.now_ms() > moment * 1000 + 50)
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S+00")
+
+
+def test_the_second_before_a_deletion_is_restored_by_postgresql(site: Site) -> None:
+    site.run(site.configure)
+    with site.appliance() as live, live.api("acme") as api:
+        api.post("/api/v1/datapool", json={"name": "stock", "fields": [{"name": "n", "type": "number"}]}).raise_for_status()
+        early = api.post("/api/v1/documents", params={"name": "early.txt"}, content=CONTENT[:-1]).raise_for_status()
+        site.run(site.make_base)
+        for number in range(20):
+            api.post("/api/v1/datapool/stock/entities", json={"n": number}).raise_for_status()
+        late = api.post("/api/v1/documents", params={"name": "plan.txt"}, content=CONTENT).raise_for_status()
+        documents = [each.json()["data"]["id"] for each in (early, late)]
+        key = live.key("acme")
+    before = site.digests()
+    moment = whole_second()
+    with site.appliance() as live, live.client("acme.localhost", {"X-API-Key": key}) as api:
+        api.delete("/api/v1/datapool/stock", params={"allow_loss": "true"}).raise_for_status()
+        for document in documents:
+            api.delete(f"/api/v1/documents/{document}").raise_for_status()
+        db.write(lambda: db.execute("UPDATE blob SET touched_at = 0"))  # as if they had been deleted a day ago
+        live.services.blobs.collect()
+        assert db.rows("SELECT sha256 FROM blob WHERE size > 50000") == []
+        site.run(site.copy_contents, of_server=False)
+    assert site.digests() != before
+    site.run(site.restore, moment)
+    after = site.digests()
+    assert {name: digest for name, digest in after.items() if name not in ACCESS_TABLES} == {
+        name: digest for name, digest in before.items() if name not in ACCESS_TABLES
+    }
+    assert set(re.findall(r"DELETE FROM (\w+)", site.restore)) == set(ACCESS_TABLES)
+    assert {after[name].split()[0] for name in ACCESS_TABLES} == {"0"}
+    site.run(site.check, of_server=False)
+    with site.appliance() as live, live.client("acme.localhost", {"X-API-Key": key}) as api:
+        for document, content in zip(documents, (CONTENT[:-1], CONTENT), strict=True):
+            assert api.get(f"/api/v1/documents/{document}/content").raise_for_status().content == content
+        rows = api.get("/api/v1/datapool/stock/entities", params={"limit": 200}).raise_for_status().json()["data"]
+        assert sorted(row["n"] for row in rows) == list(range(20))
+        copies = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (site.points / "blobs").rglob("*") if path.is_file()}
+        assert {sha256 for (sha256,) in db.rows("SELECT sha256 FROM blob")} <= copies
+    site.run(site.make_base)  # the next one, on the new timeline
+    assert len(list(site.points.glob("base-*"))) == 2
