@@ -63,8 +63,9 @@ def document_digest(api: httpx.Client, document: str) -> str:
 
 
 def wait_shipped(live: running.Running) -> None:
-    before = clock.now_ms()
-    wait_until(lambda: live.appliance.points.status.base_at and live.appliance.points.status.point_at > before, 60)
+    before, points = clock.now_ms(), live.appliance.points
+    assert points is not None
+    wait_until(lambda: points.status.base_at and points.status.point_at > before, 60)
 
 
 def test_a_time_in_which_nothing_was_shipped_is_named(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +113,7 @@ def test_what_was_deleted_is_restored_to_the_second_before(gos: Gos, settings: d
             levels = {level for level, _ in findings(config)}
             assert "FAIL" not in levels
             assert any("the last point in" in text for level, text in findings(config) if level == "ok")
+            assert live.appliance.points is not None
             assert live.appliance.points.lag() < 60
     finally:
         live.stop()
@@ -125,7 +127,7 @@ def test_what_was_deleted_is_restored_to_the_second_before(gos: Gos, settings: d
     assert code != 0
     assert "has points from 20" in errors
     trail = gos("--data", str(tmp_path / "before"), "audit", "export", "--appliance")[1].splitlines()
-    entry = json.loads(trail[-1])
+    entry = json.loads(trail[-2])  # the last line signs them
     assert (entry["action"], entry["subject"]) == ("backup.restore", settings["points_to"])
     assert f'"moment":"{at[:-1]}.000Z"' in json.dumps(entry["fields"], separators=(",", ":")).replace("\\", "")
     restored = running.start(running.make_config(tmp_path / "before"))
