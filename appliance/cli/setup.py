@@ -46,8 +46,9 @@ def run_init(args: argparse.Namespace) -> int:
         if not service.has_any_account():
             set_up(config, sealer, first_run, sys.stdin.read().strip() if args.password_stdin else "")
         is_there = any(tenant.id == TENANT for tenant in service.list_tenants())
+        is_temporary = temporary_passwords.is_temporary(USER)
     if is_there and first_run.exists():
-        print(welcome(config, first_run))
+        print(welcome(config, first_run, is_temporary=is_temporary))
     return 0
 
 
@@ -126,12 +127,12 @@ def write_private(path: Path, content: dict[str, str]) -> None:
     draft.replace(path)
 
 
-def welcome(config: Config, first_run: Path) -> str:
+def welcome(config: Config, first_run: Path, *, is_temporary: bool) -> str:
     """The next steps, with a command to paste.  They may end up in logs, so they contain neither the password nor the key."""
     try:
         first = json.loads(first_run.read_text("utf8"))
         base, user, since = first["base_url"], first["console_user"], clock.parse_rfc3339(first["created_at"])
-        access = _describe_password(first, first_run)
+        access = _describe_password(first, first_run, is_temporary=is_temporary)
     except (ValueError, KeyError, TypeError):
         return f"{first_run} cannot be read; delete it, and set a password with `gos user password LOGIN`"
     try_it = curl_line(config, starter_input(), base, first_run)
@@ -144,13 +145,13 @@ def welcome(config: Config, first_run: Path) -> str:
     )
 
 
-def _describe_password(first: Mapping[str, str], first_run: Path) -> str:
+def _describe_password(first: Mapping[str, str], first_run: Path, *, is_temporary: bool) -> str:
     """Which password the first user has, without saying it.  ValueError."""
     until, text = first.get("console_password_expires_at", ""), first.get("console_password")
-    if text is None:
+    if text is None or (until and not is_temporary):
         return "with your own password"
     if until and clock.parse_rfc3339(until) < clock.now_ms():
-        return "with your own password; if you have none yet: gos user password --generate " + first["console_user"]
+        return f"whose temporary password has ended: gos user password --generate {first['console_user']}"
     return f"password in {first_run}; the first sign-in asks for your own" if until else f"password in {first_run}"
 
 

@@ -92,6 +92,14 @@ def test_an_operator_may_choose_the_first_password(gos: Init, data: Path, monkey
     assert "seven green" not in (data / "first-run.json").read_text("utf8")
 
 
+def test_a_later_start_offers_the_first_password_only_while_it_works(gos: Init) -> None:
+    for _ in range(2):
+        assert "the first sign-in asks for your own" in gos("init")[1]
+    assert gos("user", "password", "admin", stdin="seven green bottles hum quietly")[0] == 0
+    out = gos("init")[1]
+    assert ("with your own password" in out, "password in" in out) == (True, False)
+
+
 def test_a_first_password_whose_time_is_over_is_not_offered(gos: Init, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gos("init")[0] == 0
     later = clock.now_ms() + 7 * DAY + 1000

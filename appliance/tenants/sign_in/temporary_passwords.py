@@ -35,6 +35,11 @@ def must_replace(person: Person) -> bool:
     return person.password_expires_at is not None
 
 
+def is_temporary(login: str) -> bool:
+    """Whether there is an account with this login whose password is temporary."""
+    return bool(Person.select().where(Person.login == login, Person.password_expires_at.is_null(False)).exists())
+
+
 def replace_temporary_password(checked: Person, password: str) -> Person:
     """Store the own password of somebody whose temporary one was right.  SignInFailed if replaced since, ValidationFailed."""
     if _is_same(checked, password):
