@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from appliance.api import load_appliance_routes, load_routes
+from tests.api.examples import EXAMPLES
 from tests.api.openapi.fuzzing import Fuzz, is_endless, load_operations
 from tests.api.resources import Resources
 
@@ -19,7 +20,7 @@ def fuzz(ours: Resources) -> Iterator[Fuzz]:
     operations = load_operations(ours.client.get("/api-docs/openapi.json").json())
     with requests.Session() as session:
         session.headers["X-API-Key"] = ours.client.headers["x-api-key"]
-        yield Fuzz(ours, operations, session)
+        yield Fuzz(ours.running.config.server.port, lambda route: EXAMPLES[route.name](ours), operations, session)
 
 
 def test_the_document_is_served_with_every_route(fuzz: Fuzz) -> None:

@@ -36,6 +36,21 @@ def read_until(operator: httpx.Client, path: str, is_reached: Callable[[httpx.Re
     return operator.get(BASE + path)
 
 
+def test_tenants_are_deleted_at_the_same_time(live: Running, operator: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"twin{number}" for number in range(3)]
+    for name in names:
+        data(operator.post(f"{BASE}/tenants", json={"id": name}), 201)
+    runner, claims = live.services.transfers.runner, list[Any]()
+    with monkeypatch.context() as waiting:
+        waiting.setattr(runner, "submit", claims.append)  # none of them ends before the last was asked for
+        for name in names:
+            assert data(operator.delete(f"{BASE}/tenants/{name}"), 202)["deletion"]["state"] == "running"
+    for claim in claims:
+        runner.submit(claim)
+    for name in names:
+        read_until(operator, f"/tenants/{name}", lambda answer: answer.status_code == 404)
+
+
 def test_a_tenant_from_creation_to_deletion(live: Running, operator: httpx.Client) -> None:
     actor = entries(operator, action="key.issue")[-1]["subject"]
     tenant = data(operator.post(f"{BASE}/tenants", json={"id": "shop", "name": "The shop"}), 201)

@@ -76,7 +76,11 @@ class CanaryFuzz(Fuzz):
     """Requests of one tenant, whose responses are searched for what belongs to another."""
 
     def __init__(self, tenant: Resources, operations: dict[str, Any], stack: ExitStack, report: Report) -> None:
-        super().__init__(tenant, operations, self._session(stack, tenant.client.headers["x-api-key"]), plans=PLANS)
+        super().__init__(
+            tenant.running.config.server.port, lambda route: EXAMPLES[route.name](tenant), operations,
+            self._session(stack, tenant.client.headers["x-api-key"]), plans=PLANS,
+        )  # fmt: skip
+        self.tenant = tenant
         self.report, self.canaries = report, Canaries.new()
         self._keyless = self._session(stack, "")
         self._narrow = {

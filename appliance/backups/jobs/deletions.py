@@ -47,7 +47,12 @@ def find_deletion(tenant_id: str) -> Deletion | None:
 def _find(tenant_id: str) -> TenantJob | None:
     row = service.get_tenant(tenant_id)
     options = {"tenant": tenant_id, "created_at": row.created_at}
-    return next((job for job in records.list_jobs(appliance_scope(), DELETION) if job.options == options), None)
+    return next((job for job in records.list_jobs(appliance_scope(), _kind_of(tenant_id)) if job.options == options), None)
+
+
+def _kind_of(tenant_id: str) -> str:
+    """A kind for each tenant, because one job of a kind runs at a time."""
+    return f"{DELETION} {tenant_id}"
 
 
 def _insert(scope: TenantScope, tenant_id: str, owner: str) -> Claim | None:
@@ -57,7 +62,7 @@ def _insert(scope: TenantScope, tenant_id: str, owner: str) -> Claim | None:
         return None
     if earlier is not None:
         records.delete(scope, earlier.id)
-    job = NewJob(DELETION, options={"tenant": tenant_id, "created_at": row.created_at})
+    job = NewJob(_kind_of(tenant_id), options={"tenant": tenant_id, "created_at": row.created_at})
     records.insert(scope, job)
     return records.start(scope, job.id, DELETION, owner)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
@@ -21,8 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from appliance.api.frame.routing import Route
-from tests.api.examples import EXAMPLES, Example
-from tests.api.resources import Resources
+from tests.api.example import Example
 
 CHECKS = [content_type_conformance, response_headers_conformance, response_schema_conformance, status_code_conformance]
 QUICK = settings(deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -50,7 +49,8 @@ def load_operations(document: Any) -> dict[str, Any]:
 class Fuzz:
     """Sends cases and counts the responses."""
 
-    tenant: Resources
+    port: int
+    examples: Callable[[Route], Example]
     operations: dict[str, Any]
     session: requests.Session
     answers: Counter[int] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Fuzz:
     def call(self, route: Route, case: Any, session: requests.Session) -> requests.Response:
         """Send a case and count the response."""
         answer: requests.Response = case.call(
-            base_url=f"http://127.0.0.1:{self.tenant.running.config.server.port}", session=session
+            base_url=f"http://127.0.0.1:{self.port}", session=session
         )
         self.answers[answer.status_code] += 1
         self.by_route.setdefault(route.name, Counter())[answer.status_code] += 1
@@ -77,7 +77,7 @@ class Fuzz:
 
     def prepare(self, route: Route, case: Any, plan: str) -> None:
         """Put into the case what the plan wants of the example."""
-        example = EXAMPLES[route.name](self.tenant)
+        example = self.examples(route)
         if plan != "nothing":
             case.path_parameters = dict(example.path)
         if plan in ("good", "query"):
