@@ -86,7 +86,7 @@ _plain(
 
 _about("remove_member get_member_authority", user_id=Resources.member)
 _about("get_invitation revoke_invitation", invitation_id=Resources.invitation)
-_about("get_key list_key_addresses list_key_requests revoke_key adopt_key", key_id=Resources.key)
+_about("get_key list_key_addresses list_key_requests revoke_key", key_id=Resources.key)
 _about("get_process list_versions list_executions", process_id=_process)
 _about("pause_process resume_triggers", process_id=Resources.process)
 _about("delete_process", process_id=Resources.process)
@@ -101,8 +101,8 @@ _about("get_integration test_integration close_circuit list_calls list_actions",
 _about("get_action", slug=_integration, action=lambda tenant: "get")
 _about("delete_integration disconnect_oauth", slug=Resources.integration)
 _about("start_oauth", slug=Resources.consented_integration)
-_about("get_llm_profile get_llm_usage test_llm_profile", slug=_llm_profile)
-_about("delete_llm_profile", slug=Resources.llm_profile)
+_about("get_llm_profile get_llm_usage", slug=_llm_profile)
+_about("delete_llm_profile test_llm_profile", slug=Resources.llm_profile)
 _about("get_connector", connector=lambda _: "http")
 _about("get_approval", approval_id=Resources.approval)
 _about("get_failure retry_failures", failure_id=Resources.failure)
@@ -115,6 +115,11 @@ _about("delete_webhook", webhook_id=Resources.webhook)
 _about("get_alert list_alert_events test_alert", alert_id=_alert)
 _about("delete_alert", alert_id=Resources.alert)
 _about("get_delivery redeliver", webhook_id=_webhook, delivery_id=_delivery)
+
+
+@example("adopt_key")
+def _(tenant: Resources) -> Example:
+    return Example({"key_id": tenant.key()}, {})
 
 
 @example("request_human_input")
