@@ -27,6 +27,12 @@ NEXT_ACTIONS = {
     ),
     "system": mark_error("retry from the failed step; if it happens again, give the operator the execution id"),
 }
+_NEXT_OF_CODE = {
+    "address_not_allowed": mark_error(
+        "correct the address, or ask the operator to add it to egress.allow, then retry from the failed step"
+    ),
+}
+"""Where the next step does not follow from the class of the failure."""
 TIMED_OUT_TEXT = mark_error("the process was active longer than its timeout of %(seconds)s s")
 
 
@@ -60,7 +66,7 @@ def make_error(code: str, failure_class: str, message: str, *, retryable: bool =
     """The error object; `next` says what to do, `retry_after` (seconds) how long the other system asked to wait."""
     error = {"code": code, "failure_class": failure_class, "message": message, "retryable": retryable}
     error |= {name: value for name, value in more.items() if value not in (None, "", [], {})}
-    error["next"] = NEXT_ACTIONS[failure_class]
+    error["next"] = _NEXT_OF_CODE.get(code, NEXT_ACTIONS[failure_class])
     return error
 
 
