@@ -4,10 +4,12 @@
     points-<installation>/<archive>/contents/<2>/<sha256>    the contents of documents and WebApps
     points-<installation>/<archive>/chains/<chain>/base-<time>-<epoch>.gosb
     points-<installation>/<archive>/chains/<chain>/<number>-<epoch>-<first>-<last>-<time>.segment
+    points-<installation>/<archive>/chains/<chain>/<numbers>-<epochs>-<first>-<last>-<time>-<level>.merged
     points-<installation>/<archive>/chains/<chain>/through
 
 A chain is an unbroken sequence of segments of the write-ahead log; a base is the whole database, from which on its segments are
-applied.  `through` says until when a chain is complete.  Times are epoch milliseconds.
+applied.  `through` says until when a chain is complete.  Times are epoch milliseconds.  A merged file has what the segments of
+its numbers have, which are deleted once it is there (`merging`); until then it takes their place.
 """
 
 import base64
@@ -16,6 +18,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +39,7 @@ _CHECK = "check"
 _HEAD = re.compile(r"archives/(ins_[0-9a-f]{24})\.([0-9a-f]{1,40})\.json")
 _BASE = re.compile(r"base-(\d{13})-(\d{6})\.gosb")
 _SEGMENT = re.compile(r"(\d{9})-(\d{6})-(\d{9})-(\d{9})-(\d{13})\.segment")
+_MERGED = re.compile(r"(\d{9})\+(\d{9})-(\d{6})\+(\d{6})-(\d{9})-(\d{9})-(\d{13})-(\d)\.merged")
 
 
 @dataclass(frozen=True)
@@ -68,24 +72,32 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Frames `first` to `last` of an epoch; the last commit that ends in it was seen at `time`."""
+    """Frames `first` to `last` of an epoch; the last commit that ends in it was seen at `time`.
+
+    A merged one, whose `level` is not 0, has those of the numbers from `number` to `last_number`: it begins with the frame
+    `first` of `first_epoch`, and ends with the frame `last` of `epoch`.
+    """
 
     name: str
     number: int
+    last_number: int
+    first_epoch: int
     epoch: int
     first: int
     last: int
     time: int
     size: int
+    level: int
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain by its files, of which the bases and segments are in order."""
+    """A chain by its files, of which the bases and segments are in order; `superseded` are the names of what was merged."""
 
     name: str
     bases: tuple[Base, ...]
     segments: tuple[Segment, ...]
+    superseded: tuple[str, ...] = ()
 
     @property
     def last_time(self) -> int:
@@ -99,6 +111,31 @@ def base_name(time: int, epoch: int) -> str:
 
 def segment_name(number: int, epoch: int, frames: tuple[int, int], time: int) -> str:
     return f"{number:09}-{epoch:06}-{frames[0]:09}-{frames[1]:09}-{time:013}.segment"
+
+
+def merged_name(segments: Sequence[Segment]) -> str:
+    """The name of the file that has what these segments have."""
+    first, last = segments[0], segments[-1]
+    level = min(9, max(each.level for each in segments) + 1)
+    numbers, epochs = f"{first.number:09}+{last.last_number:09}", f"{first.first_epoch:06}+{last.epoch:06}"
+    return f"{numbers}-{epochs}-{first.first:09}-{last.last:09}-{last.time:013}-{level}.merged"
+
+
+def parse_segment(path: str, size: int) -> Segment | None:
+    """The segment with this name in the store; None if it is another kind of file."""
+    name = path.rpartition("/")[2]
+    if match := _SEGMENT.fullmatch(name):
+        number, epoch, first, last, time = map(int, match.groups())
+        return Segment(
+            path, number, number, first_epoch=epoch, epoch=epoch, first=first, last=last, time=time, size=size, level=0
+        )  # fmt: skip
+    if match := _MERGED.fullmatch(name):
+        number, last_number, first_epoch, epoch, first, last, time, level = map(int, match.groups())
+        return Segment(
+            path, number, last_number, first_epoch=first_epoch, epoch=epoch, first=first, last=last, time=time, size=size,
+            level=level,
+        )  # fmt: skip
+    return None
 
 
 def new_chain_name(time: int) -> str:
@@ -155,13 +192,20 @@ def list_chains(archive: Archive) -> list[Chain]:
         bases, segments = chains.setdefault(chain, ([], []))
         if match := _BASE.fullmatch(name):
             bases.append(Base(each.name, int(match[1]), int(match[2]), each.size))
-        elif match := _SEGMENT.fullmatch(name):
-            number, epoch, first, last, time = map(int, match.groups())
-            segments.append(Segment(each.name, number, epoch, first=first, last=last, time=time, size=each.size))
-    return [
-        Chain(name, tuple(sorted(bases, key=lambda base: base.time)), tuple(sorted(segments, key=lambda one: one.number)))
-        for name, (bases, segments) in sorted(chains.items())
-    ]
+        elif segment := parse_segment(each.name, each.size):
+            segments.append(segment)
+    return [_make_chain(name, *chains[name]) for name in sorted(chains)]
+
+
+def _make_chain(name: str, bases: list[Base], segments: list[Segment]) -> Chain:
+    """A chain of these files; a segment whose numbers a merged one has is superseded."""
+    current, superseded = list[Segment](), list[str]()
+    for each in sorted(segments, key=lambda one: (one.number, -one.last_number)):
+        if current and each.last_number <= current[-1].last_number:
+            superseded.append(each.name)
+        else:
+            current.append(each)
+    return Chain(name, tuple(sorted(bases, key=lambda base: base.time)), tuple(current), tuple(superseded))
 
 
 def through_name(archive: Archive, chain: str) -> str:

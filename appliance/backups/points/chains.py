@@ -3,13 +3,15 @@
 import threading
 from pathlib import Path
 
+from appliance.backups.problems import ShouldStop
 from appliance.core import clock
 from appliance.core.database import db
 
-from .archives import CHAINS, Archive, new_chain_name, segment_name, through_name
+from .archives import CHAINS, Archive, new_chain_name, parse_segment, segment_name, through_name
 from .bases import BaseRequest
 from .contents import ContentShipper
 from .holding import LogHold
+from .merging import ChainMerger
 from .segments import START, Mark, SegmentContent
 from .wal import LogChanged, LogReader
 
@@ -22,13 +24,14 @@ _SET_BACK_MS = 2_000  # a clock that is set back further begins another chain
 class ChainShipper:
     """A chain from its creation on; one thread ships it, and others may `look`, so that times are right while it does.
 
-    `through` is until when everything was shipped (epoch ms): each commit before it.
+    `through` is until when everything was shipped (epoch ms): each commit before it.  `merger` merges what was stored.
     """
 
-    def __init__(self, database: Path, archive: Archive, contents: ContentShipper) -> None:
+    def __init__(self, database: Path, archive: Archive, contents: ContentShipper, should_stop: ShouldStop) -> None:
         self._archive, self._contents = archive, contents
         self._started_at = clock.now_ms()
         self.name = new_chain_name(self._started_at)
+        self.merger = ChainMerger(archive, self.name, should_stop)
         self._log = LogReader(database)
         self._hold = LogHold(database)
         self._marks: list[Mark] = []
@@ -41,6 +44,7 @@ class ChainShipper:
         self._break: LogChanged | None = None
 
     def close(self) -> None:
+        self.merger.stop()
         self._hold.close()
         self._log.close()
 
@@ -159,9 +163,11 @@ class ChainShipper:
             time = content.marks[-1].time if content.marks else self._started_at
             file = segment_name(self._number, content.epoch, (content.first, content.last), time)
             name = f"{self._archive.path}/{CHAINS}/{self.name}/{file}"
-            self._archive.store.put(name, self._archive.sealer.pack(name, content.pack()))
+            size = self._archive.store.put(name, self._archive.sealer.pack(name, content.pack()))
             self._ready.pop(0)
             self._number += 1
+            if (segment := parse_segment(name, size)) is not None:
+                self.merger.add(segment)
 
 
 def _wait_for_commits() -> None:

@@ -35,10 +35,10 @@ def _superfluous(archive: Archive, chain: Chain, oldest: int) -> list[str]:
     names = [name for base in chain.bases if base.time < oldest for name in (base.name, list_name(base.name))]
     if needed:
         epoch = min(base.epoch for base in needed)
-        return names + [segment.name for segment in chain.segments if segment.epoch < epoch]
+        return names + [segment.name for segment in chain.segments if segment.epoch < epoch]  # the last epoch of a merged one
     if chain.last_time >= oldest:
         return []  # it has no base yet
-    return [*names, *(segment.name for segment in chain.segments), through_name(archive, chain.name)]
+    return [*names, *(segment.name for segment in chain.segments), *chain.superseded, through_name(archive, chain.name)]
 
 
 def _former_archives(store: PointStore, installation: str, name: str, before: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ from appliance.core.sentences import Sentence
 from .archives import Archive, Base, Chain, find_archives, list_chains, open_archive, read_through
 from .bases import FORMAT, KIND
 from .contents import template_name
-from .segments import SegmentContent, in_order, read_segment
+from .segments import SegmentContent, damaged_segment, in_order, read_segments
 from .stores import PointStore, open_point_store
 from .wal import HEADER, LogHeader
 
@@ -205,12 +205,34 @@ class _Replay:
 
 def _read_until(archive: Archive, chain: Chain, epoch: int, moment: int) -> Iterator[SegmentContent]:
     """The segments since an epoch, up to the first that has a point after the moment."""
-    previous: str | None = None
-    for segment in in_order(tuple(each for each in chain.segments if each.epoch >= epoch)):
-        content = read_segment(archive, segment, previous)
-        previous = content.digest()
+    for content in _read_from(archive, chain, epoch):
         yield content
         if content.marks and content.marks[-1].time > moment:
+            return
+
+
+def _read_from(archive: Archive, chain: Chain, epoch: int) -> Iterator[SegmentContent]:
+    """The segments since an epoch; one that was merged meanwhile, as the appliance goes on, is read from the merged file."""
+    following = next((each.number for each in chain.segments if each.epoch >= epoch), 0)
+    previous: str | None = None
+    while True:
+        try:
+            for segment in in_order(tuple(each for each in chain.segments if each.last_number >= following)):
+                for number, content in read_segments(archive, segment):
+                    if number < following:
+                        continue
+                    if previous not in (None, content.previous):
+                        raise damaged_segment(segment)
+                    following, previous = number + 1, content.digest()
+                    if content.epoch >= epoch:
+                        yield content
+        except NotFound:
+            chains = (each for each in list_chains(archive) if each.name == chain.name and each.segments != chain.segments)
+            renewed = next(chains, None)
+            if renewed is None or not any(each.number <= following <= each.last_number for each in renewed.segments):
+                raise
+            chain = renewed
+        else:
             return
 
 

@@ -24,6 +24,7 @@ from .archives import Archive, make_archive
 from .bases import BaseMaker, BaseRequest
 from .chains import ChainShipper
 from .contents import DRAFTS, ContentShipper
+from .merging import NICENESS, ChainMerger
 from .purging import purge
 from .status import PointStatus, load_status, save_status
 from .stores import open_point_store
@@ -38,8 +39,6 @@ FILES_SECONDS = 10.0
 """Between two looks whether the files of the data folder have changed."""
 NOTE_SECONDS = 10.0
 BASE_MS = 24 * 3_600_000
-NICENESS = 10
-"""Of the thread that makes a base, which yields the processor to everything else."""
 MOST_HELD_BYTES = 256 << 20
 """What waits in the log while the place cannot be reached; with more, the chain is given up, and another begins later."""
 STOP_SECONDS = 10.0
@@ -141,6 +140,8 @@ class PointShipper:
             chain.restart_log()
         if not is_last:
             bases.make_due(chain)
+            if bases.last_at:
+                chain.merger.merge_due()
         has_new_base = bases.last_at > self._status.base_at
         through = chain.through if bases.last_at else 0  # nothing can be restored without a base
         self._status = replace(self._status, point_at=max(self._status.point_at, through), problem=bases.problem)
@@ -159,10 +160,11 @@ class PointShipper:
         archive = make_archive(open_point_store(config, place, retries=1), read_installation(config), passphrase)
         archive.store.tidy(archive.path)
         contents = ContentShipper(data, self._places, archive, self._is_late)
-        self._chain = ChainShipper(Path(config.database_url.removeprefix("sqlite:///")), archive, contents)
+        database = Path(config.database_url.removeprefix("sqlite:///"))
+        self._chain = ChainShipper(database, archive, contents, self._stopping.is_set)
         self._chain_began_at = clock.monotonic()
         self._looker = _Looker(self._chain)
-        self._bases = _Bases(config, archive, contents, self._stopping)
+        self._bases = _Bases(config, archive, contents, self._stopping, self._chain.merger)
         self._ship_at = self._note_at = 0.0
 
     def _end_chain(self) -> None:
@@ -224,8 +226,10 @@ class _Looker:
 class _Bases:
     """Makes the bases of a chain, in a thread of its own, so that the log is shipped meanwhile."""
 
-    def __init__(self, config: Config, archive: Archive, contents: ContentShipper, stopping: threading.Event) -> None:
-        self._config, self._archive, self._contents, self._stopping = config, archive, contents, stopping
+    def __init__(
+        self, config: Config, archive: Archive, contents: ContentShipper, stopping: threading.Event, merger: ChainMerger
+    ) -> None:
+        self._config, self._archive, self._contents, self._stopping, self._merger = config, archive, contents, stopping, merger
         self._is_ending = False
         self._maker = BaseMaker(config, archive, contents, lambda: stopping.is_set() or self._is_ending)
         self._thread: threading.Thread | None = None
@@ -267,7 +271,8 @@ class _Bases:
             size = self._maker.make(request)
             self.last_at, self.problem = request.time, ""
             log.info("A base of points is complete.", extra={"fields": {"time": clock.rfc3339(request.time), "bytes": size}})
-            purge(self._archive, self._contents, clock.now_ms() - clock.parse_duration(self._config.backup.points_for))
+            with self._merger.lock:
+                purge(self._archive, self._contents, clock.now_ms() - clock.parse_duration(self._config.backup.points_for))
         except Exception as error:  # noqa: BLE001  logged, in the status, and tried again
             if not (self._stopping.is_set() or self._is_ending):
                 self.problem = describe_error(error, self._config.data)

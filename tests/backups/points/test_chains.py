@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from appliance.backups.points import archives, chains, segments, stores
+from appliance.backups.points import archives, chains, merging, segments, stores
 from appliance.backups.points import shipping as shipping_module
 from appliance.backups.problems import BackupInvalid
 from appliance.core import clock
@@ -84,6 +84,7 @@ def test_the_log_does_not_grow_without_end(source: World, monkeypatch: pytest.Mo
 def test_a_large_transaction_is_there_whole_or_not_at_all(source: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its frames are in several segments."""
     monkeypatch.setattr(chains, "SEGMENT_BYTES", 100_000)
+    monkeypatch.setattr(merging, "FANOUT", 1000)
     rows = [Random(7).randbytes(40_000) for _ in range(50)]  # noqa: S311  repeatable
 
     def insert() -> None:
@@ -149,7 +150,7 @@ def forge(source: World, path: Path) -> bytes:
     assert archive is not None
     stored = path.relative_to(place).as_posix()
     (segment,) = (each for chain in archives.list_chains(archive) for each in chain.segments if each.name == stored)
-    content = segments.read_segment(archive, segment, None)
+    ((_, content),) = segments.read_segments(archive, segment)
     marks = (*content.marks, segments.Mark(content.last, content.marks[-1].time + 1))
     return b"".join(archive.sealer.pack(stored, replace(content, marks=marks).pack()))
 

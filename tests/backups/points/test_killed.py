@@ -16,9 +16,9 @@ from tests.backups.points.worlds import point_world, restore_point, shipping, wa
 MOST_LOST_MS = 6_000  # two seconds, on a machine that runs other tests too
 
 
-def write_until_killed(data: Path, place: Path, lines: int) -> list[tuple[int, int]]:
+def write_until_killed(data: Path, place: Path, lines: int, pace: str) -> list[tuple[int, int]]:
     """The committed rows that were printed, with their times, the last one when the process was killed."""
-    command = [sys.executable, "-m", "tests.backups.points.writing", str(data), str(place)]
+    command = [sys.executable, "-m", "tests.backups.points.writing", str(data), str(place), pace]
     rows = list[tuple[int, int]]()
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -50,12 +50,14 @@ def restored(source: World, folder: Path, moment: int | None) -> list[int]:
         return read_numbers()
 
 
-@pytest.mark.parametrize("lines", [150, 400])
-def test_a_killed_process_loses_seconds_and_leaves_no_gap(tmp_path: Path, lines: int) -> None:
+@pytest.mark.parametrize(("lines", "pace"), [(150, ""), (400, ""), (150, "often"), (333, "often")])
+def test_a_killed_process_loses_seconds_and_leaves_no_gap(tmp_path: Path, lines: int, pace: str) -> None:
+    """Also in the middle of a merge."""
     data, place = tmp_path / "data", tmp_path / "points"
     place.mkdir()
-    rows = write_until_killed(data, place, lines)
-    (segment, *_) = sorted(place.rglob("*.segment"))
+    rows = write_until_killed(data, place, lines, pace)
+    assert bool(list(place.rglob("*.merged"))) == (pace == "often")
+    (segment, *_) = sorted([*place.rglob("*.segment"), *place.rglob("*.merged")])
     segment.with_name(".draft-0123456789abcdef").write_bytes(segment.read_bytes()[:100])  # as of a process killed in between
     source = point_world(data, str(place))
     latest = restored(source, tmp_path / "latest", None)

@@ -1,5 +1,6 @@
 """An appliance whose points are shipped, and what a moment of it looked like."""
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from appliance.app.parts import make_places
 from appliance.backups.points import PointRequest, PointShipper
 from appliance.backups.restoring import RestoreResult, restore_backup
 from appliance.core import clock
+from appliance.core.config.sections import Blobs as BucketSettings
 from tests.backups.conftest import PASSPHRASE, World, make_world
 from tests.processes.world import wait_until
 
@@ -18,6 +20,14 @@ def point_world(folder: Path, place: str, passphrase: str = PASSPHRASE, **settin
     world = make_world(folder)
     backup = replace(world.config.backup, points_to=place, passphrase=passphrase, **settings)
     return World(replace(world.config, backup=backup))
+
+
+def bucket_point_world(folder: Path, bucket: BucketSettings, **settings: Any) -> World:
+    """An appliance with its points below a prefix of its own."""
+    return point_world(
+        folder, f"s3://{bucket.bucket}/points-{secrets.token_hex(6)}", endpoint=bucket.endpoint, region=bucket.region,
+        key_id=bucket.key_id, secret_key=bucket.secret_key, **settings,
+    )  # fmt: skip
 
 
 @contextmanager

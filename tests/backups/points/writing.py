@@ -1,11 +1,14 @@
-"""A process that writes rows and contents while their points are shipped, until it is killed: `python -m …writing DATA PLACE`.
+"""A process that writes rows and contents while their points are shipped, until it is killed: `-m …writing DATA PLACE [often]`.
 
-It prints a line for each committed row, `NUMBER TIME`, and `ready` once the first base is complete.
+With `often` it ships and merges many times a second.  It prints a line for each committed row, `NUMBER TIME`, and `ready` once the
+first base is complete.
 """
 
 import sys
 from pathlib import Path
 
+from appliance.backups.points import merging
+from appliance.backups.points import shipping as shipping_module
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.tenants import service
@@ -16,7 +19,9 @@ def write(number: int, content: bytes) -> None:
     db.execute("INSERT INTO task (queue, data, priority) VALUES ('written', ?, ?)", (content, number))
 
 
-def main(data: str, place: str) -> None:
+def main(data: str, place: str, pace: str = "") -> None:
+    if pace == "often":
+        shipping_module.LOOK_SECONDS, shipping_module.FOLDER_SECONDS, merging.FANOUT = 0.01, 0.01, 3
     world = point_world(Path(data), place)
     with world.opened():
         world.fill()
