@@ -1,6 +1,5 @@
-"""Old points and their contents are deleted, what a moment needs stays, and `gos doctor` says how it stands."""
+"""The files of the data folder are shipped too, and `gos doctor` says how it stands, also when nothing can be shipped."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,19 +7,13 @@ import pytest
 
 from appliance.backups.points import PointShipper, bases, findings
 from appliance.backups.points import shipping as shipping_module
-from appliance.backups.points.contents import ContentShipper
 from appliance.core import clock
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
-from appliance.documents import service as documents
-from appliance.tenants import service
 from tests.backups.conftest import World, digests, make_world
-from tests.backups.points.test_points import add_document
 from tests.backups.points.worlds import point_world, restore_point, shipping, wait_for_shipment
 from tests.processes.world import wait_until
-
-DAY = 24 * 3_600_000
 
 
 @pytest.fixture
@@ -35,64 +28,8 @@ def source(tmp_path: Path, place: Path) -> World:
     return point_world(tmp_path / "data", str(place), points_for="2d")
 
 
-def age_all(place: Path, ms: int) -> None:
-    """As if everything in the archive had been written earlier."""
-    for path in [each for each in place.rglob("*") if each.is_file()]:
-        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - ms * 1_000_000))
-
-
 def base_at(shipper: PointShipper, moment: int) -> None:
     wait_until(lambda: shipper.status.base_at >= moment, 60)
-
-
-def test_what_no_moment_needs_is_deleted(
-    source: World, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three chains, each four days after the one before; a content is deleted in the first."""
-    start, ahead = clock.now_ms, 0
-    monkeypatch.setattr(clock, "now_ms", lambda: start() + ahead)
-    with source.opened():
-        scope = source.fill()
-        with shipping(source) as shipper:
-            document = add_document(source, scope, "old.txt", b"nobody needs it" * 50)
-            needed = add_document(source, scope, "new.txt", b"everybody needs it" * 50)
-            first = wait_for_shipment(shipper)
-            files = documents.Documents(source.incoming)
-            files.delete_document(scope, document)
-            db.write(lambda: db.execute("UPDATE blob SET touched_at = 0"))
-            assert source.blobs.collect() >= 1
-            wait_for_shipment(shipper)
-        contents = {path.name for path in place.rglob("contents/*/*")}
-        assert len(contents) == 4
-        for _ in range(2):
-            ahead += 4 * DAY
-            age_all(place, 4 * DAY)
-            with shipping(source) as shipper:
-                moment, expected = wait_for_shipment(shipper), digests()
-                wait_until(lambda: not shipper._bases._thread.is_alive(), 60)  # type: ignore[union-attr]
-    chains = {path.parent.name for path in place.rglob("*.segment")}
-    assert len(chains) == 2, "the newest before two days ago, and the present one"
-    assert len(contents - {path.name for path in place.rglob("contents/*/*")}) == 1
-    with pytest.raises(Exception, match="has points from"):
-        restore_point(source, make_world(tmp_path / "too-old"), first)
-    target = make_world(tmp_path / "restored")
-    done = restore_point(source, target, moment)
-    assert done.manifest["contents"]["damaged"] == []
-    with target.opened():
-        assert digests() == expected
-        assert documents.Documents(target.incoming).get_document(service.system_scope("initech"), needed).name == "new.txt"
-
-
-def test_a_content_that_is_shipped_again_is_not_deleted(source: World) -> None:
-    with source.opened():
-        scope = source.fill()
-        with shipping(source) as shipper:
-            contents: ContentShipper = shipper._bases._contents  # type: ignore[union-attr]
-            sha256 = source.blobs.put(scope, b"it comes back" * 90).sha256
-            wait_for_shipment(shipper)
-            assert not contents.unless_shipped(sha256, lambda: pytest.fail("it was deleted"))
-            contents.begin_base()
-            assert contents.unless_shipped(sha256, lambda: None)
 
 
 def test_the_files_of_the_data_folder_are_restored(source: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
