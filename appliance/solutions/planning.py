@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.agents import find_output
@@ -26,6 +26,7 @@ from appliance.tenants import service as tenants
 from appliance.webapps import WebApps
 from appliance.webapps.publishing import Publisher
 
+NO_TENANT = "@nothing"  # no tenant can have this id
 META = ("created_at", "updated_at", "_version")
 
 
@@ -47,16 +48,29 @@ def make_plan(
     scope: TenantScope, tools: SolutionServices, solution: Solution, *, allow_loss: bool = False, prune: bool = False
 ) -> list[Change]:
     """A change for every item of the solution, in the order of applying; fast enough to run inside a write."""
+    return [*_needs(scope, tools, solution), *_plan_items(scope, tools, solution, PruneOptions(prune, allow_loss))]
+
+
+def plan_emptied(scope: TenantScope, tools: SolutionServices, solution: Solution) -> list[Change]:
+    """The plan as it will be once the tenant has nothing but its secrets."""
+    return [*_needs(scope, tools, solution), *_plan_items(nothing_of(scope), tools, solution, PruneOptions(False, False))]
+
+
+def nothing_of(scope: TenantScope) -> TenantScope:
+    """The same actor in a tenant that does not exist, so that nothing is there."""
+    return replace(scope, tenant_id=NO_TENANT)
+
+
+def _plan_items(scope: TenantScope, tools: SolutionServices, solution: Solution, options: PruneOptions) -> list[Change]:
     return [
-        *_needs(scope, tools, solution),
-        *(_collection(scope, solution, name, allow_loss) for name in order_collections(solution)),
+        *(_collection(scope, solution, name, options.allow_loss) for name in order_collections(solution)),
         *(_integration(scope, tools, slug, solution.integrations[slug]) for slug in sorted(solution.integrations)),
         *(_process(scope, tools, solution, process_id) for process_id in sorted(solution.processes)),
         *(plan_app(scope, tools.webapps, tools.integrations, solution, app_id) for app_id in sorted(solution.webapps)),
         *(plan_skill(scope, tools.skills, solution.skills[name]) for name in sorted(solution.skills)),
         *(plan_agent(scope, tools.integrations, solution, agent_id) for agent_id in sorted(solution.agents)),
         *(plan_policy(scope, solution.policies[name]) for name in sorted(solution.policies)),
-        *find_leftovers(scope, creation_times(scope, tools), solution, PruneOptions(prune, allow_loss)),
+        *find_leftovers(scope, creation_times(scope, tools), solution, options),
     ]
 
 

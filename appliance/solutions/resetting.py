@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 
 from appliance.backups import clear_tenant
 from appliance.core.scope import TenantScope
 from appliance.solutions.definition import Solution
-from appliance.solutions.kinds.changes import Change
 from appliance.solutions.kinds.webapp_deployment import publish_apps
-from appliance.solutions.service import Application, SolutionServices, plan_solution, refuse_blocked
+from appliance.solutions.service import Application, SolutionServices, plan_for_emptied, refuse_blocked
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,6 @@ class Reset:
     failed: Mapping[str, str]
 
 
-class _Planned(Exception):
-    def __init__(self, changes: list[Change]) -> None:
-        super().__init__()
-        self.changes = changes
-
-
 def reset_tenant(scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool = False) -> Reset:
     """Empty a tenant and apply a solution to it.
 
@@ -48,7 +40,9 @@ def write_reset(
 ) -> WrittenReset:  # fmt: skip
     """The part of a reset that is one transaction; `conclude` is called in it with the result."""
     application = Application(scope, tools, solution)
-    application.prepare(_plan_emptied(scope, tools, solution, force=force))
+    planned = plan_for_emptied(scope, tools, solution)
+    refuse_blocked(planned)
+    application.prepare(planned)
 
     def fill(deleted: int) -> None:
         application.write()
@@ -62,18 +56,3 @@ def publish_reset(scope: TenantScope, tools: SolutionServices, written: WrittenR
     """The part after it, which can be repeated: publish the WebApps with checks."""
     publishing = tools.publishing
     return Reset(written.deleted, publish_apps(scope, publishing, written.to_check) if publishing is not None else {})
-
-
-def _plan_emptied(scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool) -> list[Change]:
-    """What an apply would do to the emptied tenant, planned in a write that is rolled back."""
-
-    def plan(_: int) -> NoReturn:
-        changes = plan_solution(scope, tools, solution)
-        refuse_blocked(changes)
-        raise _Planned(changes)
-
-    try:
-        clear_tenant(scope, force=force, fill=plan)
-    except _Planned as planned:
-        return planned.changes
-    raise AssertionError("planning always rolls the write back")

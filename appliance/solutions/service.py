@@ -20,7 +20,7 @@ from appliance.solutions.kinds.changes import Change
 from appliance.solutions.kinds.policies import apply_policy, delete_policy
 from appliance.solutions.kinds.skills import PreparedSkills, is_written
 from appliance.solutions.kinds.webapp_deployment import deploy_app, is_deployed, prepare_apps, publish_apps
-from appliance.solutions.planning import SolutionServices, creation_times, make_plan
+from appliance.solutions.planning import SolutionServices, creation_times, make_plan, nothing_of, plan_emptied
 from appliance.solutions.pruning import record_items
 from appliance.tenants.grants import require_grants
 
@@ -72,8 +72,23 @@ def plan_solution(
     _require(scope, solution)
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
+    return _checked(scope, scope, tools, solution, changes)
+
+
+def plan_for_emptied(scope: TenantScope, tools: SolutionServices, solution: Solution) -> list[Change]:
+    """What an apply would do to the tenant if it had nothing but its secrets; as `plan_solution`."""
+    _require(scope, solution)
+    with db.snapshot():
+        changes = plan_emptied(scope, tools, solution)
+    return _checked(scope, nothing_of(scope), tools, solution, changes)
+
+
+def _checked(
+    scope: TenantScope, place: TenantScope, tools: SolutionServices, solution: Solution, changes: list[Change]
+) -> list[Change]:
+    """The changes, after the changed items were checked with what they depend on at the place."""
     _require_changes(scope, changes)
-    look = partial(load_dependencies, scope, tools.integrations.find_actions, find_output)
+    look = partial(load_dependencies, place, tools.integrations.find_actions, find_output)
     checks = Checks(tools.integrations.registry, tools.pool, look)
     raise_problems(find_problems(scope.tenant_id, checks, solution, _changing(changes)))
     return changes

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.app.parts import make_integrations
+from appliance.backups import clear_tenant
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.solutions import resetting
 from appliance.solutions import service as solutions
 from appliance.solutions.definition import Solution, read_solution
 from appliance.solutions.planning import SolutionServices
@@ -45,6 +48,23 @@ def test_a_reset_leaves_what_the_solution_brings(filled_tenant: tuple[World, Ten
     assert collections(scope) == ["parts"]
     trail = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = ? ORDER BY seq", (scope.tenant_id,))]
     assert trail.index("tenant.reset") < trail.index("solution.apply") == len(trail) - 1
+
+
+def test_a_reset_is_planned_as_for_a_new_tenant_without_a_write(
+    filled_tenant: tuple[World, TenantScope, SolutionServices], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, scope, tools = filled_tenant
+    cleared: list[int] = []
+
+    def clear(*args: Any, **options: Any) -> int:
+        cleared.append(clear_tenant(*args, **options))
+        return cleared[-1]
+
+    monkeypatch.setattr(resetting, "clear_tenant", clear)
+    other_fields = b"name: orders\nfields:\n  - {name: number, type: integer}\n"  # of the collection there, it would lose values
+    reset_tenant(scope, tools, read_solution({**FILES, "collections/orders.yaml": other_fields}))
+    assert (sorted(collections(scope)), len(cleared)) == (["orders", "parts"], 1)
+    assert [field["type"] for field in datapool.get_collection(scope, "orders")["fields"]] == ["integer"]
 
 
 @pytest.mark.parametrize("error", [StorageFull("the disk is full"), Conflict("something came between")])
