@@ -23,6 +23,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/appliance/keys": ("/console/appliance/keys",),
     "/console/appliance/master-key": ("/console/appliance/master-key",),
     "/console/appliance/people": ("/console/appliance/people", "/console/appliance/people?login=eve@northgate.test"),
+    "/console/appliance/scim": ("/console/appliance/scim",),
     "/console/appliance/tenants": ("/console/appliance/tenants",),
     "/console/approvals": ("/console/approvals", "/console/approvals?state=all"),
     "/console/approvals/<approval_id>": ("/console/approvals/{approval}",),

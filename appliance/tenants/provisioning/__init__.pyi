@@ -7,6 +7,7 @@ from .records import Slice as Slice
 from .records import UserFields as UserFields
 from .records import UserRecord as UserRecord
 from .service import Provisioning as Provisioning
+from .tokens import LONGEST_DAYS as LONGEST_DAYS
 from .tokens import WARNING_MS as WARNING_MS
 from .tokens import ProviderToken as ProviderToken
 from .tokens import create_token as create_token

@@ -17,7 +17,7 @@ from appliance.core.sentences import Sentence
 from appliance.tenants.keys.keys import LAST_USED_MS, make_key_text
 from appliance.tenants.models import ScimToken
 
-from .trail import record_for_provider
+from .trail import record_token
 
 log = logging.getLogger(__name__)
 LONGEST = 200
@@ -46,7 +46,9 @@ class ProviderToken:
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > moment)
 
 
-def create_token(sealer: Sealer, provider: IdentityProvider, *, days: int | None = None) -> tuple[ProviderToken, str]:
+def create_token(
+    sealer: Sealer, provider: IdentityProvider, *, days: int | None = None, actor: str = "system"
+) -> tuple[ProviderToken, str]:
     """Create a token of a provider, for `days` or without an end; returns it with its text, which is shown only now."""
     if days is not None and not 1 <= days <= LONGEST_DAYS:
         raise ValidationFailed(
@@ -56,7 +58,8 @@ def create_token(sealer: Sealer, provider: IdentityProvider, *, days: int | None
 
     def create() -> None:
         row.save(force_insert=True)
-        record_for_provider(provider, "scim_token.create", row.id, {"last4": row.last4, "expires_at": row.expires_at})
+        fields = {"provider": provider.id, "last4": row.last4, "expires_at": row.expires_at}
+        record_token(provider, "scim_token.create", row.id, fields, actor=actor)
 
     db.write(create)
     return _to_token(row), text
@@ -72,11 +75,12 @@ def _make_row(sealer: Sealer, provider_id: str, lifetime_ms: int | None) -> tupl
 
 
 def rotate_token(
-    sealer: Sealer, token_id: str, find_provider: FindProvider, overlap_seconds: int
+    sealer: Sealer, token_id: str, find_provider: FindProvider, overlap_seconds: int, *, actor: str = "system"
 ) -> tuple[ProviderToken, str]:
     """Replace a token by a new one, which lasts as long as the old one was meant to; returns it with its text.
 
-    The old one works for `overlap_seconds` more, or until it expires.  NotFound, Conflict if it works no more, ValidationFailed.
+    The old one works for `overlap_seconds` more, or until it expires.  NotFound, Conflict if it works no more or was replaced
+    already, ValidationFailed.
     """
     if not 0 <= overlap_seconds <= LONGEST_OVERLAP_SECONDS:
         raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
@@ -85,14 +89,17 @@ def rotate_token(
         old, now = _get_row(token_id), clock.now_ms()
         if not _to_token(old).works_at(now):
             raise Conflict("this SCIM token works no more; create another one with `gos scim token PROVIDER`")
+        if (newer := ScimToken.get_or_none(ScimToken.rotated_from == old.id)) is not None:
+            raise Conflict(Sentence("this SCIM token was replaced by %(newer)s already; rotate that one", newer=newer.id))
         row, text = _make_row(sealer, old.provider, None if old.expires_at is None else old.expires_at - old.created_at)
         row.rotated_from = old.id
         row.save(force_insert=True)
         end = min(now + overlap_seconds * 1000, old.expires_at or now + overlap_seconds * 1000)
         ScimToken.update(expires_at=end).where(ScimToken.id == old.id).execute()
-        if (provider := find_provider(old.provider)) is not None:
-            fields = {"new": row.id, "overlap_seconds": overlap_seconds, "expires_at": row.expires_at}
-            record_for_provider(provider, "scim_token.rotate", old.id, fields)
+        fields = {
+            "provider": row.provider, "new": row.id, "overlap_seconds": overlap_seconds, "expires_at": row.expires_at,
+        }  # fmt: skip
+        record_token(find_provider(old.provider), "scim_token.rotate", old.id, fields, actor=actor)
         return _to_token(row), text
 
     return db.write(rotate)
@@ -110,7 +117,7 @@ def list_tokens() -> list[ProviderToken]:
     return [_to_token(row) for row in ScimToken.select().order_by(ScimToken.id.desc())]
 
 
-def revoke_token(token_id: str, find_provider: FindProvider) -> ProviderToken:
+def revoke_token(token_id: str, find_provider: FindProvider, *, actor: str = "system") -> ProviderToken:
     """End a token at once; one that has ended stays as it is.  `find_provider` knows the configured ones.  NotFound."""
 
     def revoke() -> ProviderToken:
@@ -118,8 +125,8 @@ def revoke_token(token_id: str, find_provider: FindProvider) -> ProviderToken:
         if row.revoked_at is None:
             row.revoked_at = clock.now_ms()
             ScimToken.update(revoked_at=row.revoked_at).where(ScimToken.id == token_id).execute()
-            if (provider := find_provider(row.provider)) is not None:
-                record_for_provider(provider, "scim_token.revoke", token_id, {"last4": row.last4})
+            fields = {"provider": row.provider, "last4": row.last4}
+            record_token(find_provider(row.provider), "scim_token.revoke", token_id, fields, actor=actor)
         return _to_token(row)
 
     return db.write(revoke)

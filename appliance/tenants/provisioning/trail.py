@@ -1,11 +1,13 @@
 """Records what a provider does in the audit trails of the tenants that it concerns."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from appliance.core.config.sign_in import IdentityProvider
 from appliance.monitor import audit
 from appliance.tenants import people, service
+from appliance.tenants.trails import record_for_appliance
 
 
 def tenants_of_groups(provider: IdentityProvider, names: Iterable[str]) -> list[str]:
@@ -14,9 +16,14 @@ def tenants_of_groups(provider: IdentityProvider, names: Iterable[str]) -> list[
     return _stored(rule.tenant for rule in provider.roles if rule.group in selection)
 
 
-def record_for_provider(provider: IdentityProvider, action: str, subject: str, fields: Mapping[str, Any]) -> None:
-    """Inside a write: an entry in the trail of each tenant in which groups of the provider have a role."""
-    _record(_stored(rule.tenant for rule in provider.roles), provider, action, subject, fields)
+def record_token(
+    provider: IdentityProvider | None, action: str, token_id: str, fields: Mapping[str, Any], *, actor: str
+) -> None:
+    """Inside a write: an entry about a token in the trail of the appliance, and in that of each tenant in which groups of the
+    provider have a role; `provider` is None if it is not configured any more."""
+    record_for_appliance(action, token_id, fields, actor=actor)
+    for tenant_id in _stored(rule.tenant for rule in (provider.roles if provider else ())):
+        audit.record(replace(service.system_scope(tenant_id), actor=actor), action, token_id, fields)
 
 
 def record_for_groups(

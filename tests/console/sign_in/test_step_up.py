@@ -20,6 +20,7 @@ STEP_UP = {
     "/console/account/factors/<factor_id>/remove", "/console/account/recovery-codes",
     "/console/account/data", "/console/appliance/keys", "/console/appliance/master-key/rotate",
     "/console/appliance/master-key/retire", "/console/appliance/people/data", "/console/appliance/people/erase",
+    "/console/appliance/scim", "/console/appliance/scim/<token_id>/rotate", "/console/appliance/scim/<token_id>/revoke",
     "/console/service-accounts/new", "/console/service-accounts/<account_id>", "/console/service-accounts/<account_id>/enable",
     "/console/service-accounts/<account_id>/delete", "/console/service-accounts/<account_id>/keys/new",
     "/console/settings/visitors/data", "/console/settings/visitors/erase",
