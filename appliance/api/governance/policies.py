@@ -22,6 +22,7 @@ from appliance.governance.policies import (
     explain,
     parse_policy,
 )
+from appliance.tenants.keys import lineage
 
 from .policy_views import (
     EvaluationView,
@@ -256,7 +257,9 @@ def evaluate_policies(call: Call) -> EvaluationView:
     Only rules are evaluated, not kill switches and budgets. With `policy`, a draft is evaluated as if it were active.
     """
     body: EvaluateBody = call.body
-    facts = Facts(_subject(call, body.subject), ToolAction(**body.action.model_dump()))
+    subject = _subject(call, body.subject)
+    account = lineage.find_account_of(call.scope, subject.actor)
+    facts = Facts(subject, ToolAction(**body.action.model_dump()), account)
     policies = call.services.governance.policies.compiled(call.scope)
     if body.policy is not None:
         draft = parse_policy(body.policy, str(body.policy.get("name", "")))

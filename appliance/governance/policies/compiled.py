@@ -49,6 +49,8 @@ class CompiledRule:
     when: conditions.Test | None
     reads: frozenset[str] = frozenset()
     """The members of the input that `when` inspects."""
+    reads_account: bool = False
+    """Whether it may name a service account."""
     error: str = ""
     """Why the rule cannot be read; everything it could apply to is denied."""
 
@@ -113,6 +115,11 @@ class CompiledPolicies:
     def reads_input(self) -> bool:
         """Whether any rule has a `when` condition."""
         return any(rule.when is not None for rule in self.rules)
+
+    @cached_property
+    def reads_account(self) -> bool:
+        """Whether any rule may name a service account, so that it must be known whom a key belongs to."""
+        return any(rule.reads_account for rule in self.rules)
 
     def matching_rules(self, facts: Facts) -> tuple[CompiledRule, ...]:
         """The rules whose predicates on the action hold; cached, since the same few actions recur."""
@@ -202,6 +209,7 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
         is_for_skills=subject.skills is not None, on_action=tuple(_on_action(rule)),
         on_subject=tuple(_on_subject(subject, rule.effect)),
         when=None if condition is None else conditions.compile_test(condition), reads=frozenset(_members_read(condition)),
+        reads_account=any(glob.startswith(("s", "*")) and glob != "system" for glob in subject.actors or ()),
     )  # fmt: skip
 
 
@@ -291,11 +299,12 @@ def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Predicate]:
         ("subject.kinds", subject.kinds, lambda subject: subject.kind),
         ("subject.credentials", subject.credentials, lambda subject: subject.policy_credential),
         ("subject.via", subject.via, lambda subject: subject.policy_via),
-        ("subject.actors", subject.actors, lambda subject: subject.actor),
         ("subject.agents", subject.agents, lambda subject: subject.agent),
     ):
         if globs is not None:
             yield Predicate(member, _by_subject(list(globs), value))
+    if subject.actors is not None:
+        yield Predicate("subject.actors", _on_actor(subject.actors))
     if subject.skills is not None:
         yield Predicate("subject.skills", _on_skills(subject.skills, restricts=effect != "allow"))
     if (is_tainted := subject.tainted) is not None:
@@ -305,6 +314,12 @@ def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Predicate]:
 def _by_subject(globs: list[str], value: Callable[[Subject], str]) -> Test:
     fits = name_matcher(globs)
     return lambda facts: fits(value(facts.subject))
+
+
+def _on_actor(globs: list[str]) -> Test:
+    """A predicate on the actor, and on the service account that its key belongs to."""
+    fits = name_matcher(globs)
+    return lambda facts: fits(facts.subject.actor) or (bool(facts.account) and fits(facts.account))
 
 
 def _on_skills(globs: list[str], *, restricts: bool) -> Test:

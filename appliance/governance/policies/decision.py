@@ -36,10 +36,11 @@ class ToolAction:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that rules can inspect."""
+    """Everything that rules can inspect; `account` is the service account (`service:…`) that the subject's key belongs to."""
 
     subject: Subject
     action: ToolAction
+    account: str = ""
 
 
 @dataclass(frozen=True)

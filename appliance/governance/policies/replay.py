@@ -8,6 +8,7 @@ changed or unchanged only if they agree.  Refused calls left no record, so a dra
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import product
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from appliance.governance.policies.language import Policy
 from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.integrations import RecordedCall, list_recorded_calls
+from appliance.tenants.keys import lineage
 
 TOOL = "execute_tenant_integration"
 MAX_SCANNED = 20_000
@@ -89,6 +91,7 @@ def replay(scope: TenantScope, draft: Policy, request: ReplayRequest) -> ReplayR
     enforced = draft.model_copy(update={"mode": "enforce"})
     others = [each for each in active if each.name != draft.name]
     evaluator = _Evaluator(
+        scope,
         CompiledPolicies(active),
         CompiledPolicies([*others, Active(draft.name, 0, draft.digest(), enforced.document())]),
         draft.name,
@@ -144,12 +147,16 @@ class _Undetermined:
 class _Evaluator:
     """Evaluates calls against the policies without and with the draft."""
 
-    def __init__(self, without: CompiledPolicies, with_it: CompiledPolicies, draft: str) -> None:
+    def __init__(self, scope: TenantScope, without: CompiledPolicies, with_it: CompiledPolicies, draft: str) -> None:
         self._without, self._with, self._own = without, with_it, f"{draft}/"
+        self._find_account = cache(partial(lineage.find_account_of, scope))
+        self._reads_account = without.reads_account or with_it.reads_account
         self.reads_input = without.reads_input or with_it.reads_input
 
     def evaluate(self, call: RecordedCall) -> ReplayedCall:
         facts = call_facts(call)
+        if self._reads_account:
+            facts = replace(facts, account=self._find_account(facts.subject.actor))
         record = _record(call, facts)
         sides = [_match_rules(policies, facts, record) for policies in (self._without, self._with)]
         undetermined = {
@@ -265,7 +272,7 @@ def _match_rules(policies: CompiledPolicies, facts: Facts, record: Mapping[str, 
 def _why_undetermined(rule: CompiledRule, facts: Facts) -> str | None:
     """Why a rule's predicates are undetermined; empty if they hold, None if they do not."""
     unknown = ""
-    trusting = Facts(_trust_all(facts.subject), facts.action)
+    trusting = replace(facts, subject=_trust_all(facts.subject))
     for part in (*rule.on_action, *rule.on_subject):
         if part.name == "hosts" and not facts.action.host:
             unknown = "the host was not recorded"

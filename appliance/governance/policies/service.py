@@ -18,6 +18,7 @@ from appliance.governance.policies.language import MAX_RULES, Policy, parse_poli
 from appliance.governance.policies.models import PolicyRow, PolicyVersionRow
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit
+from appliance.tenants.keys import lineage
 
 MAX_POLICIES = 200
 MAX_ACTIVE_RULES = 2 * MAX_RULES
@@ -69,7 +70,9 @@ class PolicyService:
 
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
         """The decision of the tenant's active policies; activations take effect immediately, in every process."""
-        return decide(self.compiled(scope), Facts(subject, action))
+        compiled = self.compiled(scope)
+        account = lineage.find_account_of(scope, subject.actor) if compiled.reads_account else ""
+        return decide(compiled, Facts(subject, action, account))
 
     def looks_at(self, scope: TenantScope) -> InspectedDetails:
         """Which details of an action the active policies inspect, besides its name and input."""

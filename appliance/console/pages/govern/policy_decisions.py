@@ -14,6 +14,7 @@ from appliance.core.texts import mark
 from appliance.governance import SkillUsed, Subject, Via, subjects
 from appliance.governance.policies import CompiledPolicies, Decision, Facts, Finding, ToolAction, decide, explain, parse_policy
 from appliance.tenants import people
+from appliance.tenants.keys import lineage
 
 from .rule_sentences import describe_obligations
 
@@ -51,7 +52,8 @@ def show_decider(visit: Visit) -> Answer:
 def explain_decision(visit: Visit) -> Answer:
     """The decision for the described action, with the rules that led to it."""
     try:
-        policies, facts = _policies(visit), Facts(_subject(visit), _action(visit))
+        policies, subject = _policies(visit), _subject(visit)
+        facts = Facts(subject, _action(visit), lineage.find_account_of(visit.scope, subject.actor))
     except ApplianceError as error:
         return _decision_page(visit, problem=error)
     decision = decide(policies, facts)

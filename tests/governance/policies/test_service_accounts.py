@@ -1,0 +1,98 @@
+"""A rule that names a service account applies to all its keys, at any depth, and to no others."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from appliance.core.crypto import Sealer
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.governance import Subject
+from appliance.governance.policies.compiled import Active, CompiledPolicies
+from appliance.governance.policies.language import parse_policy
+from appliance.governance.policies.replay import ReplayRequest, replay
+from appliance.governance.policies.service import PolicyService
+from appliance.integrations.models import CallRow
+from appliance.tenants import AccountSpec, people, scopes_of_role, service_accounts
+from appliance.tenants.keys import KeySpec, keys, lineage
+from tests.governance.policies.facts import action, policy, rule
+from tests.integrations.world import World
+
+SEALER = Sealer(b"k" * 32)
+SCOPES = ["integrations.execute", "keys.read", "keys.write"]
+
+
+@dataclass(frozen=True)
+class Staff:
+    """Actors of a tenant: a key of the account `robot`, one below that, and a key of a person."""
+
+    direct: str
+    below: str
+    other: str
+    policies: PolicyService
+
+
+@pytest.fixture
+def staff(world: World) -> Staff:
+    lineage.clear_cache()
+    person = people.create_user("ann@one.test", "correct horse battery")
+    people.add_member(world.one, person.login, "owner")
+    ann = world.one.with_actor(f"user:{person.id}")
+    service_accounts.create_account(ann, AccountSpec("robot", "Robot", SCOPES))
+    direct, _ = service_accounts.issue_key(ann, SEALER, "robot", spec())
+    below, _ = keys.issue_key(scope_of(world, direct.id), SEALER, spec())
+    other, _ = keys.issue_key(ann, SEALER, spec())
+    return Staff(f"key:{direct.id}", f"key:{below.id}", f"key:{other.id}", PolicyService())
+
+
+def spec() -> KeySpec:
+    return KeySpec("a key", SCOPES, "test")
+
+
+def scope_of(world: World, key_id: str) -> TenantScope:
+    return TenantScope(world.one.tenant_id, f"key:{key_id}", scopes_of_role("owner") & set(SCOPES))
+
+
+def verdicts(world: World, staff: Staff) -> list[str]:
+    subjects = [Subject(actor, "rest", credential="service") for actor in (staff.direct, staff.below, staff.other)]
+    return [staff.policies.decide(world.one, each, action()).verdict for each in subjects]
+
+
+@pytest.mark.parametrize("name", ["service:robot", "service:*", "*:robot", "se*ot"])
+def test_a_rule_that_names_the_account_applies_to_its_keys_alone(world: World, staff: Staff, name: str) -> None:
+    staff.policies.save_draft(world.one, "robots", policy(rule("deny", subject={"actors": [name]})))
+    staff.policies.activate(world.one, "robots")
+    assert verdicts(world, staff) == ["deny", "deny", "allow"]
+
+
+def test_other_names_apply_as_before(world: World, staff: Staff) -> None:
+    staff.policies.save_draft(world.one, "robots", policy(rule("deny", subject={"actors": ["service:robo", staff.below]})))
+    staff.policies.activate(world.one, "robots")
+    assert verdicts(world, staff) == ["allow", "deny", "allow"]
+
+
+def test_a_key_that_is_moved_to_the_account_follows_its_rules(world: World, staff: Staff) -> None:
+    staff.policies.save_draft(world.one, "robots", policy(rule("deny", subject={"actors": ["service:robot"]})))
+    staff.policies.activate(world.one, "robots")
+    owner = world.one.with_actor(f"user:{people.find_user('ann@one.test').id}")
+    service_accounts.adopt_key(owner, "robot", staff.other.removeprefix("key:"))
+    assert verdicts(world, staff) == ["deny", "deny", "deny"]
+
+
+def test_the_account_is_looked_up_only_if_a_rule_may_name_it() -> None:
+    def reads(*actors: str) -> bool:
+        parsed = parse_policy(policy(rule("deny", subject={"actors": list(actors)})), "p")
+        return CompiledPolicies([Active(parsed.name, 1, parsed.digest(), parsed.document())]).reads_account
+
+    assert [reads("key:*"), reads("user:ann", "execution:*"), reads("system")] == [False, False, False]
+    assert [reads("service:a"), reads("key:k", "s*"), reads("*")] == [True, True, True]
+
+
+def test_a_replay_knows_the_account_of_a_key(world: World, staff: Staff) -> None:
+    world.ledger()
+    world.executor.execute(world.one, world.request(input={"amount": 5}))
+    draft = parse_policy(policy(rule("deny", subject={"actors": ["service:robot"]})), "draft")
+    for actor, result in ((staff.below, {"deny": 1}), (staff.other, {"allow": 1})):
+        decision = {"verdict": "allow", "actor": actor, "via": "rest", "credential": "service"}
+        db.write(world.one.update(CallRow, decision=decision).execute)
+        assert dict(replay(world.one, draft, ReplayRequest(0, 1 << 45)).after) == result
