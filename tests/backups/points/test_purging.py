@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 from appliance.backups.points import PointShipper, archives, chains, merging, stores
 from appliance.backups.points import shipping as shipping_module
 from appliance.backups.points.contents import ContentShipper
+from appliance.backups.points.purging import purge
 from appliance.blobs import PART_BYTES
 from appliance.core import clock
 from appliance.core.database import db
@@ -18,6 +20,7 @@ from appliance.documents import service as documents
 from appliance.tenants import service
 from tests.backups.conftest import World, digests, make_world
 from tests.backups.points.test_chains import change
+from tests.backups.points.test_merging import archive_of
 from tests.backups.points.test_points import add_document, contents_of
 from tests.backups.points.worlds import bucket_point_world, point_world, restore_point, shipping, wait_for_shipment
 from tests.processes.world import wait_until
@@ -101,13 +104,34 @@ def test_what_no_moment_needs_is_deleted(source: World, tmp_path: Path, leading:
         assert documents.Documents(target.incoming).get_document(service.system_scope("initech"), needed).name == "new.txt"
 
 
+@pytest.mark.parametrize("is_one", [False, True], ids=["several", "one"])
 def test_merged_files_of_one_chain_stay_as_long_as_a_moment_needs_them(
-    source: World, tmp_path: Path, leading: LeadingClock, monkeypatch: pytest.MonkeyPatch
+    source: World, tmp_path: Path, leading: LeadingClock, monkeypatch: pytest.MonkeyPatch, is_one: bool
 ) -> None:
-    """Bases in one chain, four days apart, while the log begins again and is merged across its epochs."""
+    """Bases in one chain, four days apart, while the log begins again and is merged across its epochs; at last into one file."""
     monkeypatch.setattr(shipping_module, "FILES_SECONDS", 0.1)
     monkeypatch.setattr(chains, "RESTART_FRAMES", 20)
     monkeypatch.setattr(merging, "FANOUT", 3)
+    if is_one:
+        source = World(replace(source.config, backup=replace(source.config.backup, points_for="90d")))
+    moments = ship_for_days(source, leading)
+    archive = archive_of(source)
+    if is_one:
+        merging.merge_finished(archive, "", lambda: False)
+        purge(archive, ContentShipper(source.config.data, source.places, archive, lambda: False), clock.now_ms() - 2 * DAY)
+        assert len(segments_of(source)) == 1, "of all epochs, also of those that nothing needs"
+    else:
+        assert segments_of(source)[0].number > 0
+    assert any(each.first_epoch < each.epoch for each in segments_of(source)), "a merged file has several epochs"
+    with pytest.raises(ValidationFailed, match="has points from"):
+        restore_point(source, make_world(tmp_path / "too-old"), moments[-5][0])
+    for moment, expected in moments[-4:]:
+        for _ in restored(source, tmp_path / f"restored-{moment}", moment):
+            assert digests() == expected
+
+
+def ship_for_days(source: World, leading: LeadingClock) -> list[tuple[int, dict[str, str]]]:
+    """Four moments every four days, each time followed by a base."""
     chance, moments = Random(4), list[tuple[int, dict[str, str]]]()  # noqa: S311  repeatable
     with source.opened():
         source.fill()
@@ -119,21 +143,11 @@ def test_merged_files_of_one_chain_stay_as_long_as_a_moment_needs_them(
                 leading.ahead += 4 * DAY
                 wait_until(lambda: shipper.status.base_at >= clock.now_ms() - DAY, 60)
                 wait_for_purge(shipper)
-    with pytest.raises(ValidationFailed, match="has points from"):
-        restore_point(source, make_world(tmp_path / "too-old"), moments[-5][0])
-    assert any(each.first_epoch < each.epoch for each in segments_of(source)), "a merged file has several epochs"
-    assert segments_of(source)[0].number > 0
-    for moment, expected in moments[-4:]:
-        for _ in restored(source, tmp_path / f"restored-{moment}", moment):
-            assert digests() == expected
+    return moments
 
 
 def segments_of(source: World) -> tuple[archives.Segment, ...]:
-    store = stores.open_point_store(source.config, source.config.backup.points_to)
-    ((installation, name),) = archives.find_archives(store)
-    archive = archives.open_archive(store, installation, name, source.config.backup.passphrase)
-    assert archive is not None
-    (chain,) = archives.list_chains(archive)
+    (chain,) = archives.list_chains(archive_of(source))
     return chain.segments
 
 
