@@ -31,10 +31,10 @@ def delete_due(delete: Callable[[str], None], find_named: Callable[[Sequence[str
     count = 0
     due = DeletedPlace.select(DeletedPlace.place).where(DeletedPlace.deleted_at <= before)
     while places := [row.place for row in due.limit(_DELETED_AT_ONCE)]:
-        named = find_named(places)
+        used = find_named(places)
         for place in places:
-            if place not in named:
+            if place not in used:
                 delete(place)  # again by the next run, if this one is killed before it says so
         db.write(lambda places=places: DeletedPlace.delete().where(DeletedPlace.place.in_(places)).execute())  # type: ignore[misc]
-        count += len(places) - len(named)
+        count += len(places) - len(used)
     return count

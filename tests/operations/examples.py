@@ -95,6 +95,7 @@ EXAMPLES: dict[str, Callable[[httpx.Client], Example]] = {
     "get_backup": lambda client: Example({"number": backup(client)}),
     "list_restore_rehearsals": _rehearsed,
     "rehearse_restore": lambda client: Example(),
+    "get_points": lambda client: Example(),
     "get_health": lambda client: Example(),
     "list_appliance_audit": _prepared(tenant),
     "verify_appliance_audit": lambda client: Example(),

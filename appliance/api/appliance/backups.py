@@ -1,4 +1,4 @@
-"""/api/v1/appliance/backups and /rehearsals: make backups, rehearse restores, and see how they ended."""
+"""/api/v1/appliance/backups, /rehearsals and /points: make backups, rehearse restores, and see how they stand."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import NoQuery
 from appliance.backups import BackupInvalid, backup_jobs, list_jobs
+from appliance.backups.points import PointReport, get_report
 from appliance.backups.rehearsal import Rehearsal, list_rehearsals
 from appliance.core import clock
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
@@ -49,6 +50,27 @@ class RehearsalView(View):
     problem: Problem = None
 
 
+class PointsView(View):
+    """The points in time that are shipped to `backup.points_to`, from which the appliance is restored to any second."""
+
+    state: Annotated[
+        Literal["off", "server", "waiting", "shipped", "late", "failed"],
+        Field(description=(
+            "`off`; `server`: PostgreSQL restores by its own means; `waiting` for the first base; `shipped`; `late`: nothing was "
+            "shipped for two minutes although the appliance is running; `failed`: see `problem`."
+        )),
+    ]  # fmt: skip
+    place: Annotated[str | None, Field(description="Folder or address in a bucket; absent when it is off.")] = None
+    encrypted: Annotated[bool | None, Field(description="Whether it is encrypted; absent when it is off.")] = None
+    restore_from: Annotated[str | None, Field(description="From when on each moment can be restored; absent if none can.")] = None
+    restore_until: Annotated[str | None, Field(description="Until when each moment can be restored; absent if none can.")] = None
+    lag_seconds: Annotated[int | None, Field(description="Age of the last point, up to 15 s while all is well.")] = None
+    base_at: Annotated[str | None, Field(description="When the last base was made; absent without one.")] = None
+    problem: Problem = None
+    problem_at: Annotated[str | None, Field(description="Since when it fails; absent otherwise.")] = None
+    command: Annotated[str | None, Field(description="The command that restores the last point; absent if none can be.")] = None
+
+
 class MakeBackup(Body):
     passphrase: Annotated[
         str | None, Field(max_length=1024, description="Passphrase of the file; by default that of `backup.passphrase`.")
@@ -73,6 +95,28 @@ def _rehearsal_view(each: Rehearsal) -> RehearsalView:
         number=each.number, state="running" if each.is_running else ended, started_at=clock.rfc3339(each.started_at),
         source=each.source or None, restore_ms=None if each.result is None else each.result.restore_ms, problem=each.problem,
     )  # fmt: skip
+
+
+def _points_view(report: PointReport) -> PointsView:
+    times = {
+        "restore_from": report.first_at, "restore_until": report.last_at, "base_at": report.base_at,
+        "problem_at": report.problem_at,
+    }  # fmt: skip
+    return PointsView.model_validate({
+        "state": report.state, "place": report.place or None, "encrypted": report.is_encrypted if report.place else None,
+        "lag_seconds": report.lag_seconds if report.last_at else None, "problem": report.problem or None,
+        "command": report.command or None, **{name: clock.rfc3339(time) if time else None for name, time in times.items()},
+    })  # fmt: skip
+
+
+@route("GET", "/appliance/points", scope="appliance.read", returns=PointsView, query=NoQuery)
+def get_points(call: Call) -> PointsView:
+    """Show the points that can be restored.
+
+    From when until when the appliance can be restored to a second, as of the last ten seconds. `late` and `failed` are what an alert should be about; `gos doctor` and `/appliance/health` say the
+    same.
+    """
+    return _points_view(get_report(call.services.config))
 
 
 @route("GET", "/appliance/backups", scope="appliance.read", returns=BackupView, listed=True, query=NoQuery)

@@ -13,20 +13,22 @@ _DIGEST = 32
 
 
 def purge(archive: Archive, contents: ContentShipper, before: int) -> int:
-    """Delete what no moment since `before` needs (epoch ms); returns the number of deleted files.
+    """Delete what no moment since `before` needs (epoch ms); returns from when on each moment can be restored.
 
     The newest base before that moment stays, with the segments of its chain since its epoch.  Call it right after a base.
     """
     chains = list_chains(archive)
-    oldest = max((base.time for chain in chains for base in chain.bases if base.time <= before), default=None)
+    times = [base.time for chain in chains for base in chain.bases]
+    oldest = max((time for time in times if time <= before), default=None)
     if oldest is None:
-        return 0
+        return min(times, default=0)
     names = [name for chain in chains for name in _superfluous(archive, chain, oldest)]
     names += _former_archives(archive.store, archive.installation, archive.name, before)
     for name in names:
         archive.store.delete(name)
     bases = [base for chain in chains for base in chain.bases if base.time >= oldest]
-    return len(names) + _purge_contents(archive, contents, bases, oldest)
+    _purge_contents(archive, contents, bases, oldest)
+    return oldest
 
 
 def _superfluous(archive: Archive, chain: Chain, oldest: int) -> list[str]:
@@ -52,7 +54,7 @@ def _former_archives(store: PointStore, installation: str, name: str, before: in
             yield head_name(installation, other)
 
 
-def _purge_contents(archive: Archive, contents: ContentShipper, bases: list[Base], oldest: int) -> int:
+def _purge_contents(archive: Archive, contents: ContentShipper, bases: list[Base], oldest: int) -> None:
     """Delete contents that were shipped before the oldest base, and that no base since names."""
     used: set[bytes] = set()
     for base in bases:
@@ -60,10 +62,8 @@ def _purge_contents(archive: Archive, contents: ContentShipper, bases: list[Base
         with archive.store.open(name) as file:
             digests = b"".join(archive.sealer.unpack(name, file))
         used.update(digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST))
-    count = 0
     for each in archive.store.list(f"{archive.path}/{CONTENTS}"):
         sha256 = each.name.rpartition("/")[2]
         # A day, because the clock of a bucket may be another.
         if each.written_at < oldest - DAY_MS and bytes.fromhex(sha256) not in used:
-            count += contents.unless_shipped(sha256, partial(archive.store.delete, each.name))
-    return count
+            contents.unless_shipped(sha256, partial(archive.store.delete, each.name))

@@ -192,8 +192,11 @@ class PointShipper:
             self._end_chain()
 
     def _save(self) -> None:
-        base_at = self._bases.last_at if self._bases is not None else 0
-        self._status = replace(self._status, place=self._config.backup.points_to, base_at=base_at or self._status.base_at)
+        base_at, first_at = (self._bases.last_at, self._bases.first_at) if self._bases is not None else (0, 0)
+        self._status = replace(
+            self._status, place=self._config.backup.points_to, base_at=base_at or self._status.base_at,
+            first_at=first_at or self._status.first_at or base_at,
+        )  # fmt: skip
         try:
             save_status(self._config.data, self._status)
         except OSError as error:  # a full disk must not end the shipping
@@ -235,7 +238,7 @@ class _Bases:
         self._thread: threading.Thread | None = None
         self._files: object = None
         self._look_at = 0.0
-        self.last_at = 0
+        self.first_at = self.last_at = 0
         self.problem = ""
 
     def make_due(self, chain: ChainShipper) -> None:
@@ -272,7 +275,8 @@ class _Bases:
             self.last_at, self.problem = request.time, ""
             log.info("A base of points is complete.", extra={"fields": {"time": clock.rfc3339(request.time), "bytes": size}})
             with self._merger.lock:
-                purge(self._archive, self._contents, clock.now_ms() - clock.parse_duration(self._config.backup.points_for))
+                before = clock.now_ms() - clock.parse_duration(self._config.backup.points_for)
+                self.first_at = purge(self._archive, self._contents, before)
         except Exception as error:  # noqa: BLE001  logged, in the status, and tried again
             if not (self._stopping.is_set() or self._is_ending):
                 self.problem = describe_error(error, self._config.data)

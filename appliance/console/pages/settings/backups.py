@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from appliance.backups import BackupSource, get_status, list_backups, list_jobs, open_backup, place_of
+from appliance.backups.points import get_report
 from appliance.backups.rehearsal import get_status as get_rehearsal_status
 from appliance.backups.rehearsal import list_rehearsals
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
+from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
@@ -34,10 +36,12 @@ def show_backups(visit: Visit) -> Answer:
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
     config = visit.services.config
     status, rehearsal = get_status(config, list_jobs()), get_rehearsal_status(config, list_rehearsals())
+    points = get_report(config)
     values = {
         "now": status, "progress": status.running, "stages": STAGES, "rehearsal": rehearsal,
         "every": EVERY_MS if status.running or rehearsal.running else 0,
         "live_url": f"{HERE}?part=live", "folder": place_of(config), "problem": problem,
+        "points": points, "points_from": clock.rfc3339(points.first_at), "points_until": clock.rfc3339(points.last_at),
     }  # fmt: skip
     template = "backups_live.html" if part else "backups.html"
     return Page(template, values, problem.status if problem else 200)
