@@ -13,7 +13,7 @@ from appliance.governance.approvals import request_limits
 from appliance.governance.policies import MAX_POLICIES
 from appliance.monitor import MAX_WEBHOOKS
 from appliance.monitor.alerts import MAX_ALERTS
-from appliance.tenants import MAX_OPEN
+from appliance.tenants import MAX_ACCOUNTS, MAX_OPEN
 from appliance.webapps import MOST_APPS
 
 from .copying import ENTITIES
@@ -43,7 +43,9 @@ _BOUNDED: Mapping[str, tuple[str, str, Callable[[], int]]] = {
     "alert": ("alert", "", lambda: MAX_ALERTS),
     "webhook": ("webhook", "", lambda: MAX_WEBHOOKS),
     "folder_rule": ("folder_rule", "", lambda: MOST_RULES),
+    "service_account": ("service_account", "deleted_at IS NULL", lambda: MAX_ACCOUNTS),
 }
+_NOT_EXPORTED = ("approval", "invitation", "service_account")
 _UNBOUNDED = ("execution", "document", "process", "integration", "agent", "agent_run")
 _CREDENTIALS = ("membership", "api_key", "secret")
 
@@ -69,14 +71,14 @@ def count_credentials(scope: TenantScope) -> list[ResourceCount]:
 
 def count_exported(scope: TenantScope) -> list[ResourceCount]:
     """The counts, except zeros, of what a reset deletes and an export contains, see `tenant_tables`."""
-    bounded = [each for each in count_bounded(scope) if each.kind not in ("approval", "invitation")]
+    bounded = [each for each in count_bounded(scope) if each.kind not in _NOT_EXPORTED]
     return [each for each in (*count_unbounded(scope), *bounded) if each.count]
 
 
 def count_in_manifest(tables: Mapping[str, int]) -> list[ResourceCount]:
     """The same from the table counts in an export's manifest."""
     counts = {**tables, "entity": sum(count for table, count in tables.items() if ENTITIES.fullmatch(table))}
-    kinds = (*_UNBOUNDED, "entity", *(kind for kind in _BOUNDED if kind not in ("approval", "invitation")))
+    kinds = (*_UNBOUNDED, "entity", *(kind for kind in _BOUNDED if kind not in _NOT_EXPORTED))
     return [ResourceCount(kind, counts[kind]) for kind in kinds if counts.get(kind)]
 
 

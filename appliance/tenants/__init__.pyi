@@ -45,6 +45,7 @@ from .service import SecretName as SecretName
 from .service import is_secret_name as is_secret_name
 from .service import list_tenants as list_tenants
 from .service import system_scope as system_scope
+from .service_accounts import MAX_ACCOUNTS as MAX_ACCOUNTS
 from .service_accounts import AccountChanges as AccountChanges
 from .service_accounts import AccountSpec as AccountSpec
 from .service_accounts import ServiceAccount as ServiceAccount

@@ -24,6 +24,8 @@ from .models import ApiKey, ServiceAccountRow
 from .scopes import validate_scopes
 
 MAX_TITLE, MAX_DESCRIPTION = 200, 2_000
+MAX_ACCOUNTS = 200
+"""The maximum number of accounts of a tenant; deleted ones do not count."""
 FORM = "new"
 """The last part of the address of the form for a new account, which no account can have as its name."""
 
@@ -77,7 +79,8 @@ class AccountChanges:
 def create_account(scope: TenantScope, spec: AccountSpec) -> ServiceAccount:
     """Create an account.
 
-    ValidationFailed; ScopeMissing for scopes that the actor lacks; AlreadyExists if an account has or had this name.
+    ValidationFailed; ScopeMissing for scopes that the actor lacks; AlreadyExists if an account has or had this name; Conflict if
+    there are `MAX_ACCOUNTS` already.
     """
     ids.check_slug(spec.id, pointer="/id")
     if spec.id == FORM:
@@ -89,6 +92,11 @@ def create_account(scope: TenantScope, spec: AccountSpec) -> ServiceAccount:
         _check_may_give(scope, scopes)
         if (existing := scope.find(ServiceAccountRow, id=spec.id)) is not None:
             raise AlreadyExists(_why_taken(existing), pointer="/id")
+        if scope.select(ServiceAccountRow).where(ServiceAccountRow.deleted_at.is_null()).count() >= MAX_ACCOUNTS:
+            raise Conflict(Sentence(
+                "a tenant can have at most %(most_accounts)s service accounts; delete one that is no longer used",
+                most_accounts=MAX_ACCOUNTS,
+            ))  # fmt: skip
         values = {
             "title": spec.title.strip(), "description": spec.description.strip(), "scopes": scopes,
             "responsible": _find_responsible(scope, spec.responsible),

@@ -1,6 +1,7 @@
 """The console's home page: open tasks by the reader's permissions, and the first steps of a new tenant."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from appliance.console.frame.menu import MENU
 from appliance.core import clock
 from appliance.core.database.sqlite import Sqlite
-from appliance.tenants import people
+from appliance.core.scope import TenantScope
+from appliance.tenants import AccountChanges, AccountSpec, accounts, people, scopes_of_role, service_accounts
 from appliance.tenants.keys import keys
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
@@ -75,6 +77,29 @@ def test_an_administrator_is_reminded_of_backups_and_dismisses_steps(staff: Runn
     assert own.post(own.at("beginner", "/console/first-steps/dismiss"), {}).status_code == 200
     assert "First steps" not in get_home(own, "beginner")
     assert "First steps" in get_home(other, "beginner")
+
+
+def test_owners_see_service_accounts_for_which_nobody_is_responsible(
+    staff: Running, signed_in: Callable[[str], Browser]
+) -> None:
+    for role in ("owner", "builder"):
+        staff.user(f"{role}@machinery.test", PASSWORD, "machinery", role)
+    staff.user("leaver@machinery.test", PASSWORD, "machinery", "owner")
+    owner, builder = signed_in("owner@machinery.test"), signed_in("builder@machinery.test")
+    leaver = f"user:{people.find_user('leaver@machinery.test').id}"
+    scope = TenantScope("machinery", leaver, scopes_of_role("owner"))
+    spec = AccountSpec("intake", "Intake of <orders>", ["skills.read"])
+    service_accounts.create_account(scope, spec)
+    service_accounts.create_account(scope, replace(spec, id="attended", title="Attended", responsible="owner@machinery.test"))
+    assert "Nobody is responsible" not in get_home(owner, "machinery")
+    accounts.disable_account("leaver@machinery.test")
+    page = get_home(owner, "machinery")
+    assert ("Nobody is responsible" in page, "Intake of &lt;orders&gt;" in page, "Attended" in page) == (True, True, False)
+    assert 'href="/console/service-accounts/intake"' in page
+    assert "Nobody is responsible" not in get_home(builder, "machinery"), "only owners can name somebody"
+    changes = AccountChanges(responsible="owner@machinery.test")
+    service_accounts.change_account(replace(scope, actor="system"), "intake", changes)
+    assert "Nobody is responsible" not in get_home(owner, "machinery")
 
 
 def test_shortcuts_of_the_menu_are_unique() -> None:

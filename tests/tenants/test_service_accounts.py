@@ -56,6 +56,18 @@ def test_an_account_gets_only_scopes_that_its_creator_has(ann: TenantScope, narr
     assert service_accounts.get_account(ann, account).scopes == tuple(sorted(NARROW))
 
 
+def test_a_tenant_has_a_bounded_number_of_accounts(ann: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service_accounts.MAX_ACCOUNTS == 200
+    monkeypatch.setattr(service_accounts, "MAX_ACCOUNTS", 2)
+    for name in ("first", "second"):
+        create(ann, name, NARROW)
+    with pytest.raises(Conflict, match="at most 2 service accounts; delete one that is no longer used"):
+        create(ann, "third", NARROW)
+    service_accounts.delete_account(ann, "first")
+    assert create(ann, "third", NARROW) == "third", "deleted accounts do not count"
+    assert [each.id for each in service_accounts.list_accounts(ann, PageRequest()).items] == ["second", "third"]
+
+
 def test_scopes_are_checked_as_they_are_inside_the_write(ann: TenantScope, one: TenantScope) -> None:
     """A page that was opened as an owner gives nothing away any more once its visitor is a viewer."""
     account = create(ann, "early", WIDE)

@@ -56,7 +56,7 @@ MENU = (
         Section("settings", mark("Tenant"), None, "sliders", "z"),
         Section("people", mark("People"), "keys.read", "people", "u"),
         Section("keys", mark("API keys"), "keys.read", "key", "k"),
-        Section("service-accounts", mark("Service accounts"), "keys.read", "code", "g"),
+        Section("service-accounts", mark("Service accounts"), "keys.read", "code", "1"),
         Section("secrets", mark("Secrets"), "secrets.write", "lock", "v"),
         Section("quotas", mark("Quotas"), None, "chart", "j"),
         Section("about", mark("About"), None, "about", "b"),

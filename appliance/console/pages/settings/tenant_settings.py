@@ -23,7 +23,7 @@ KINDS = {
     "approval": (mark("Open requests to people"), "approvals"), "invitation": (mark("Open invitations"), "people"),
     "collection": (mark("Collections"), "datapool"), "webapp": (mark("WebApps"), "webapps"), "skill": (mark("Skills"), "skills"),
     "policy": (mark("Policies"), "policies"), "alert": (mark("Alerts"), "alerts"), "webhook": (mark("Webhooks"), ""),
-    "folder_rule": (mark("Folder rules"), ""),
+    "folder_rule": (mark("Folder rules"), ""), "service_account": (mark("Service accounts"), "service-accounts"),
 }  # fmt: skip
 
 

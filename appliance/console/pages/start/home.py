@@ -23,7 +23,7 @@ from appliance.monitor import failures
 from appliance.processes.definitions import publications
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.executions import service as executions
-from appliance.tenants import invitations, people, service
+from appliance.tenants import invitations, people, service, service_accounts
 from appliance.tenants.grants import confirmations
 from appliance.tenants.keys import keys
 from appliance.webapps.certificates import expiring_hosts
@@ -70,7 +70,7 @@ def show_home(visit: Visit) -> Answer:
     looks: tuple[tuple[str, Callable[[Visit], Needs]], ...] = (
         ("keys.write", _confirmations),
         ("approvals.read", _approvals), ("logs.read", _failures), ("integrations.read", _circuits), ("agents.read", _agents),
-        ("keys.write", _keys), ("webapps.read", _certificates),
+        ("keys.write", _keys), ("keys.write", _unattended), ("webapps.read", _certificates),
     )  # fmt: skip
     needs = [look(visit) for scope, look in looks if visit.may(scope)]
     values = {"needs": [each for each in needs if each.items], "day": read_day(visit), "steps": _first_steps(visit)}
@@ -159,6 +159,15 @@ def _keys(visit: Visit) -> Needs:
         for each in keys.expiring_keys(visit.scope, clock.now_ms() + AHEAD_MS)
     ]
     return _first_items(_("API keys expiring within 30 days"), "/console/keys", items)
+
+
+def _unattended(visit: Visit) -> Needs:
+    """The service accounts for which nobody is responsible, for the owners, who can name somebody."""
+    items = [
+        Need(each.title, _("Its keys still work. Name a responsible person."), f"/console/service-accounts/{each.id}", "warn")
+        for each in service_accounts.list_without_responsible(visit.scope)
+    ]
+    return _first_items(_("Nobody is responsible for these service accounts"), "/console/service-accounts", items)
 
 
 def _certificates(visit: Visit) -> Needs:

@@ -122,3 +122,21 @@ def test_a_key_moves_to_an_account_from_the_list_of_keys(owner: Browser, acme: h
     assert acme.get(f"/api/v1/keys/{key}").json()["data"]["issuer"] == f"service:{name}"
     refused = acme.post(f"/api/v1/keys/{wide}/adopt", json={"service_account": name})
     assert (refused.status_code, refused.json()["error"]["details"][0]["pointer"]) == (422, "/scopes")
+
+
+def test_a_policy_that_names_an_account_is_explained_for_its_keys(owner: Browser, acme: httpx.Client) -> None:
+    name = create(owner)
+    key = acme.post(f"/api/v1/service-accounts/{name}/keys", json={"name": "its", "scopes": ["logs.read"]}).json()["data"]
+    rule = {"id": "no", "effect": "deny", "subject": {"actors": [f"service:{name}"]}, "reason": "It only reads."}
+    policy = {"name": fresh("policy"), "mode": "enforce", "rules": [rule]}
+    for actor, decision in ((f"key:{key['id']}", "deny"), (f"service:{name}", "deny"), ("key:another", "allow")):
+        action = {"tool": "x", "effect": "write", "input": {}}
+        body = {"subject": {"actor": actor, "via": "rest"}, "action": action, "policy": policy}
+        answer = acme.post("/api/v1/policies/evaluate", json=body)
+        assert answer.is_success, answer.text
+        assert answer.json()["data"]["verdict"] == decision, answer.text
+    assert acme.put(f"/api/v1/policies/{policy['name']}", json=policy).is_success
+    form = {"kind": "key", "who": key["id"], "via": "rest", "effect": "write", "tool": "x", "policy": policy["name"]}
+    page = owner.post(owner.at("acme", "/console/policies/-/decide"), dict(form)).text
+    assert f"{policy['name']}/no" in page
+    assert 'data-state="deny"' in page
