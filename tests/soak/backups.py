@@ -9,7 +9,7 @@ backup exceeds the longest without; a batch holds when the median of its rounds 
 Every backup is restored into new data: it has to have all that was acknowledged when it began, no gap in the numbers, and each
 document's content.  The last one, made without load, and the export of a tenant have to give the same rows, by count and sha256 of
 each table.  A line of FILE keeps the figures of a batch; those that it has are not run again.  `--control lock` makes the backups
-while a write holds the database.
+while long writes hold the database.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from tests.chaos.batches import Batches, commit
 from tests.store.cluster import SAFE, Cluster, running_cluster
 
 ROWS, TEXT_BYTES, STORED = 60_000, 1_000, 100
-QUIET_SECONDS, MOST_STALL = 5.0, 0.1
+QUIET_SECONDS, MOST_STALL, LOCK_SECONDS = 5.0, 0.1, 0.5
 TENANT = "initech"
 _INSERT = "INSERT INTO log_line (tenant_id, at, level, source, message, fields) VALUES (?, ?, 20, 'soak', ?, '{}')"
 
@@ -139,17 +139,23 @@ def _insert_many(texts: list[str]) -> None:
 
 @contextmanager
 def _lock(control: str) -> Iterator[None]:
-    """With the control, a write holds the database until the block ends."""
+    """With the control, writes of LOCK_SECONDS follow each other until the block ends: a backup writes, too, in between."""
     if control != "lock":
         yield
         return
     done = threading.Event()
-    lock = db.submit(lambda: db.execute(_INSERT, ("hooli", 0, "held")) and done.wait())
+
+    def hold() -> None:
+        while not done.is_set():
+            db.write(lambda: db.execute(_INSERT, ("hooli", 0, "held")) and done.wait(LOCK_SECONDS))
+
+    holder = threading.Thread(target=hold)
+    holder.start()
     try:
         yield
     finally:
         done.set()
-        lock.result()
+        holder.join()
 
 
 def measure(world: World, writers: Writers, report: Report, folder: Path, rounds: int) -> list[tuple[Backup, State]]:
