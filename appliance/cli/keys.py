@@ -7,7 +7,7 @@ from appliance.core import clock
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import APPLIANCE_SCOPES, SCOPES, appliance_scope, service, service_accounts
-from appliance.tenants.keys import KeyChanges, changes, keys, resource_limits
+from appliance.tenants.keys import KeyChanges, changes, continuing_keys, keys, resource_limits
 
 from .output import add_json, opened_store, print_result, print_rows, read_store
 
@@ -122,8 +122,13 @@ def run_rotate(args: argparse.Namespace) -> int:
 
 def run_revoke(args: argparse.Namespace) -> int:
     with opened_store(args.load()):
-        row = keys.revoke_key(_scope_of(args), args.id)
-    print_result(args, f"key {row.id} revoked", id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at))
+        scope = _scope_of(args)
+        row = keys.revoke_key(scope, args.id)
+        continuing = [each.id for each in continuing_keys.list_continuing(scope, [row]).get(row.id, [])]
+    result = f"key {row.id} revoked"
+    if continuing:
+        result += f"; keys that it issued, or that keys below it issued, go on working: {', '.join(continuing)}"
+    print_result(args, result, id=row.id, revoked_at=clock.optional_rfc3339(row.revoked_at), continuing=continuing)
     return 0
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from appliance.app.findings.checks import responsibility_findings
+from appliance.core.database import db
 from tests.cli.test_store import Gos, acme, gos
 from tests.store.opening import migrated
 
@@ -59,3 +60,15 @@ def test_doctor_names_accounts_for_which_nobody_is_responsible(gos: Gos, account
     with migrated(url):
         ((level, text),) = responsibility_findings()
     assert (level, "service accounts of the tenant acme" in text, ": intake; their keys still work" in text) == ("note", True, True)
+
+
+def test_revoking_a_key_names_those_that_go_on(gos: Gos, account: str, tmp_path: Any) -> None:
+    (top,) = json.loads(gos("key", "add", "--tenant", "acme", "--name", "deploy", "--scope", "logs.read", "--json")[1])
+    (theirs,) = json.loads(gos("key", "add", "--tenant", "acme", "--name", "shop", "--service-account", account, "--json")[1])
+    with migrated(f"sqlite:///{tmp_path / 'data' / 'gos.db'}"):
+        db.write(lambda: db.execute("UPDATE api_key SET created_by = ? WHERE id = ?", (f"key:{top['id']}", theirs["id"])))
+    _, out, _ = gos("key", "revoke", top["id"], "--tenant", "acme")
+    assert out.endswith(f"go on working: {theirs['id']}\n")
+    again = json.loads(gos("key", "revoke", top["id"], "--tenant", "acme", "--json")[1])
+    assert again["continuing"] == [theirs["id"]]
+    assert json.loads(gos("key", "revoke", theirs["id"], "--tenant", "acme", "--json")[1])["continuing"] == []

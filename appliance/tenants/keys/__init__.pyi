@@ -1,5 +1,6 @@
 from . import adoption as adoption
 from . import changes as changes
+from . import continuing_keys as continuing_keys
 from . import daily_quotas as daily_quotas
 from . import key_addresses as key_addresses
 from . import key_requests as key_requests

@@ -19,6 +19,7 @@ from appliance.tenants.keys import (
     RequestFilter,
     adoption,
     changes,
+    continuing_keys,
     daily_quotas,
     key_addresses,
     key_requests,
@@ -66,7 +67,9 @@ def list_values(visit: Visit, account: str) -> dict[str, Any]:
     authorities = {row.id: lineage.build_authority(row, issuers) for row in result.items}
     rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
     accounts = service_accounts.list_active(visit.scope)
+    can_revoke = [row for row, state in rows if state != "revoked"] if visit.may("keys.write") else []
     return {
+        "continuing": continuing_keys.list_continuing(visit.scope, can_revoke),
         "rows": rows, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
         "homes": {row.id: _possible_accounts(row, accounts) for row, state in rows if state != "expired"},
         "why": {
@@ -210,6 +213,7 @@ def _show(visit: Visit, key_id: str, problem: ApplianceError | None = None) -> P
     row = keys.get_key(visit.scope, key_id)
     authority = lineage.build_authority(row)
     values = {
+        "continuing": continuing_keys.list_continuing(visit.scope, [row]).get(key_id, []),
         "row": row, "state": state_of(row, authority), "why": _explain_restrictions(authority), "authority": authority,
         "names": Names(visit), "back": _back_from(row), "problem": problem,
         "name": visit.request.field("name") if problem else row.name,

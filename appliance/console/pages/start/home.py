@@ -164,7 +164,7 @@ def _keys(visit: Visit) -> Needs:
 def _unattended(visit: Visit) -> Needs:
     """The service accounts for which nobody is responsible, for the owners, who can name somebody."""
     items = [
-        Need(each.title, _("Its keys still work. Name a responsible person."), f"/console/service-accounts/{each.id}", "warn")
+        Need(each.title, _("Its keys still work. Name a responsible person."), f"/console/service-accounts/{each.id}", "waiting")
         for each in service_accounts.list_without_responsible(visit.scope)
     ]
     return _first_items(_("Nobody is responsible for these service accounts"), "/console/service-accounts", items)

@@ -1,6 +1,7 @@
 """The pages of service accounts: who sees and changes them, what forms refuse, and what the pages of keys and people show."""
 
 import json
+import re
 from collections.abc import Callable
 
 import httpx
@@ -140,3 +141,31 @@ def test_a_policy_that_names_an_account_is_explained_for_its_keys(owner: Browser
     page = owner.post(owner.at("acme", "/console/policies/-/decide"), dict(form)).text
     assert f"{policy['name']}/no" in page
     assert 'data-state="deny"' in page
+
+
+def test_what_goes_on_working_is_shown_before_a_key_is_revoked(staff: Running, owner: Browser, acme: httpx.Client) -> None:
+    name = create(owner)
+    scopes = ["keys.read", "keys.write", "logs.read"]
+    deploy = acme.post("/api/v1/keys", json={"name": fresh("deploy"), "scopes": scopes}).json()["data"]
+    with staff.client("acme.localhost", {"X-API-Key": deploy["key"]}) as client:
+        path = f"/api/v1/service-accounts/{name}/keys"
+        theirs = client.post(path, json={"name": fresh("<theirs>"), "scopes": ["logs.read"]}).json()["data"]
+        below = client.post("/api/v1/keys", json={"name": fresh("below"), "scopes": ["logs.read"]}).json()["data"]
+    rows = owner.get(owner.at("acme", "/console/keys")).text.split('<tr data-testid="row">')
+    (row,) = [each for each in rows if f'<td><a href="/console/keys/{deploy["id"]}">' in each]
+    (ask,) = continuing_lists(row)
+    assert (f'href="/console/keys/{theirs["id"]}"' in ask, f"{name.upper()}" in ask, below["id"] in ask) == (True, True, False)
+    assert "&lt;theirs&gt;" in ask
+    at = owner.at("acme", f"/console/keys/{deploy['id']}")
+    assert theirs["id"] in "".join(continuing_lists(owner.get(at).text))
+    owner.post(f"{at}/revoke", {})
+    staff.move_clock(500)
+    with staff.client("acme.localhost", {"X-API-Key": theirs["key"]}) as client:
+        assert client.get("/api/v1/logs").status_code == 200
+    assert theirs["id"] in "".join(continuing_lists(owner.get(at).text)), "and on the page of the revoked key"
+    owner.post(owner.at("acme", f"/console/keys/{theirs['id']}/revoke"), {})
+    assert continuing_lists(owner.get(at).text) == []
+
+
+def continuing_lists(page: str) -> list[str]:
+    return re.findall(r'data-testid="continuing-keys">(.*?)</ul>', page, re.DOTALL)
