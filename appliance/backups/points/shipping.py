@@ -31,7 +31,7 @@ from .stores import open_point_store
 from .wal import LogChanged
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.25
+LOOK_SECONDS, MOST_PAUSE_SECONDS = 0.25, 1.0
 FOLDER_SECONDS, BUCKET_SECONDS = 1.0, 5.0
 """Between two shipments, while something changes."""
 RETRY_SECONDS, BASE_RETRY_SECONDS = 5.0, 60.0
@@ -105,13 +105,17 @@ class PointShipper:
         try:
             while not self._stopping.is_set():
                 self._attempt()
-                self._stopping.wait(LOOK_SECONDS)
+                self._stopping.wait(self._pause())
             self._ship_at = self._note_at = 0.0
             self._attempt(is_last=True)
             if clock.monotonic() < self._deadline + STOP_SECONDS:  # else the process ends without this thread
                 self._end_chain()
         finally:
             os.close(lock)
+
+    def _pause(self) -> float:
+        """Seconds until there may be something to do: what is new is seen by another thread meanwhile."""
+        return min(MOST_PAUSE_SECONDS, max(LOOK_SECONDS, self._ship_at - clock.monotonic()))
 
     def _attempt(self, *, is_last: bool = False) -> None:
         try:

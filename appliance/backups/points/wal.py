@@ -8,6 +8,7 @@ is opened on its own, which is safe because SQLite holds no locks on it.
 import os
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 HEADER, FRAME_HEAD = 32, 24
@@ -27,21 +28,21 @@ class LogHeader:
 
     raw: bytes
 
-    @property
+    @cached_property
     def page_size(self) -> int:
         size: int = struct.unpack_from(">I", self.raw, 8)[0]
         return 65_536 if size == 1 else size
 
-    @property
+    @cached_property
     def salts(self) -> bytes:
         return self.raw[16:24]
 
-    @property
+    @cached_property
     def checksum(self) -> tuple[int, int]:
         first, second = struct.unpack_from(">II", self.raw, 24)
         return first, second
 
-    @property
+    @cached_property
     def frame_size(self) -> int:
         return FRAME_HEAD + self.page_size
 
@@ -143,11 +144,12 @@ class LogReader:
     def _find_ends(self, header: LogHeader) -> list[int]:
         """The frames after the last one that end a commit, by their heads alone."""
         ends, number = list[int](), self.frame
-        while True:
-            head = os.pread(self._descriptor, FRAME_HEAD, self._offset(number))
-            if len(head) < FRAME_HEAD or head[8:16] != header.salts:
+        salts, size, offset, descriptor = header.salts, header.frame_size, self._offset(number), self._descriptor
+        while True:  # for each frame that is written: nothing is computed twice
+            head = os.pread(descriptor, FRAME_HEAD, offset)
+            if len(head) < FRAME_HEAD or head[8:16] != salts:
                 return ends
-            number += 1
+            number, offset = number + 1, offset + size
             if head[4:8] != b"\0\0\0\0":
                 ends.append(number)
 
