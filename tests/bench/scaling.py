@@ -23,7 +23,7 @@ from appliance.connectors.testing import free_port
 from tests.store.cluster import SAFE, Cluster, running_cluster
 from tests.store.proxy import running_proxy
 
-from .executions import COLLECTION, execute, headers_of, publish, running_server, set_up
+from .executions import COLLECTION, execute, headers_of, publish, raise_rate, running_server, set_up
 from .figures import Row, Section, show
 from .http_load import Load, run_load, to_request
 
@@ -131,8 +131,7 @@ def running(case: Case, cluster: Cluster) -> Iterator[Bench]:
         ports = [free_port() for _ in range(case.processes)]
         headers = headers_of(ports[0], *set_up(folder, ports[0]))
         if url:
-            with psycopg.connect(url) as connection:
-                connection.execute("UPDATE api_key SET rate_requests = 1000000")
+            raise_rate(folder, url)
         for port in ports:
             stack.enter_context(running_server(folder, port))
         publish(ports[0], headers)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from appliance.connectors.testing import free_port
-from tests.bench.executions import headers_of, publish, running_server, set_up
+from tests.bench.executions import headers_of, publish, raise_rate, running_server, set_up
 from tests.bench.processes import find_server, pss_mb, tree_of
 
 from .load import Load
@@ -95,12 +95,14 @@ def _median(samples: Sequence[Sample], name: str) -> float:
     return float(statistics.median(getattr(each, name) for each in samples))
 
 
-def soak(minutes: float, seed: int, results: Path) -> tuple[list[Sample], dict[str, int]]:
+def soak(minutes: float, seed: int, results: Path, database: str = "") -> tuple[list[Sample], dict[str, int]]:
     """Run the load; the samples, and what was refused."""
     samples: list[Sample] = []
     with tempfile.TemporaryDirectory() as name, results.open("a") as file:
         folder, port = Path(name), free_port()
         headers = headers_of(port, *set_up(folder, port))
+        if database:
+            raise_rate(folder, database)
         with running_server(folder, port):
             publish(port, headers)
             del headers["Content-Type"]
@@ -127,7 +129,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.database:
         os.environ["GOS_STORAGE_DATABASE"] = args.database
-    verdicts = judge(*soak(args.minutes, args.seed, args.results))
+    verdicts = judge(*soak(args.minutes, args.seed, args.results, args.database))
     for holds, text in verdicts:
         print("ok  " if holds else "FAIL", text)
     return int(not all(holds for holds, _ in verdicts))

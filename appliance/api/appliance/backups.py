@@ -113,8 +113,8 @@ def _points_view(report: PointReport) -> PointsView:
 def get_points(call: Call) -> PointsView:
     """Show the points that can be restored.
 
-    From when until when the appliance can be restored to a second, as of the last ten seconds. `late` and `failed` are what an alert should be about; `gos doctor` and `/appliance/health` say the
-    same.
+    From when until when the appliance can be restored to a second, as of the last ten seconds. `late` and `failed` are what an
+    alert should be about; `gos doctor` and `/appliance/health` say the same.
     """
     return _points_view(get_report(call.services.config))
 
