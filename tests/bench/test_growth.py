@@ -68,7 +68,12 @@ def explain(file: Path, executed: dict[str, Any]) -> dict[str, list[str]]:
     with sqlite3.connect(file) as connection:
         for sql, parameters in executed.items():
             if re.match(r"\s*(SELECT|UPDATE|DELETE|WITH|INSERT)", sql):
-                plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)]
+                try:
+                    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)]
+                except sqlite3.OperationalError as error:
+                    if "no such table" in str(error):  # of a migration, which has dropped it since
+                        continue
+                    raise
                 if lines := list(breaches(plan, sql)):
                     by_statement[sql] = lines
     connection.close()
