@@ -24,9 +24,6 @@ _PRAGMAS = (
     "PRAGMA foreign_keys=1",
     "PRAGMA temp_store=MEMORY",
     "PRAGMA trusted_schema=0",
-    # Of the whole process: each thread has a connection with a cache, and with more threads at work memory grew for hours.
-    # Beyond this, caches reuse their own pages; the kernel has the file in memory anyway.
-    "PRAGMA soft_heap_limit=24000000",
 )
 _SAVEPOINT = "inner_part"  # With nested savepoints of one name, SQLite uses the innermost.
 _pause = threading.Event()
