@@ -240,3 +240,20 @@ def test_who_stood_still_for_too_long_does_not_go_on(opened: tuple[World, Import
     with pytest.raises(Conflict, match="stood still for so long that another process has begun to remove it"):
         opened[1]()
     assert (count_rows("copy"), entity_tables(), service.list_closed()) == ({}, tables, [])
+
+
+def test_who_was_taken_over_leaves_the_rest_to_the_other(opened: tuple[World, Import], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def take_over(number: int) -> None:
+        if number == 8:
+            ((closed_at,),) = db.rows("SELECT closed_at FROM tenant WHERE id = 'copy'")
+            clock.move(1)  # the other needs longer than that to see that nobody works on it
+            seen.append(db.write(partial(closed_tenants.renew, "copy", int(closed_at))))
+            clock.move(-1)
+
+    count_writes(monkeypatch, take_over)
+    with pytest.raises(Conflict, match="another process has begun to remove it"):
+        opened[1]()
+    assert db.rows("SELECT closed_at FROM tenant WHERE id = 'copy'") == [(seen[0],)]
+    assert sum(count_rows("copy").values()) > 0, "whoever has taken it over deletes it"

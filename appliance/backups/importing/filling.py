@@ -39,7 +39,7 @@ _INERT: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "process": {"paused_at": clock.now_ms},
     "webapp": {"published_version": _nothing},
 }
-"""Columns of such tables that have others referring to them, and the values with which nothing happens until then."""
+"""Columns by which processes find work in tables that others refer to, and the values that hide it until then."""
 
 
 @dataclass(frozen=True)
