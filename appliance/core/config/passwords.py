@@ -37,5 +37,5 @@ def check_passwords(section: Passwords) -> None:
         ))
     if section.breaches and not (Path(section.breaches).is_absolute() or is_issuer(section.breaches)):
         raise ConfigInvalid(
-            "passwords.breaches must be an absolute path, or an https:// URL without a query; five hexadecimal digits are added to it"
+            "passwords.breaches must be an absolute path, or an https:// URL without a query; five hexadecimal digits are added"
         )
