@@ -121,13 +121,15 @@ def main() -> None:
     began = time.perf_counter()
     ends = began + plan["seconds"]
     under_way = len(connections)
-    while under_way or paused:
+    while True:
         now = time.perf_counter()
         while paused and (paused[0][0] <= now or now >= ends):
             connection = heapq.heappop(paused)[2]
             if now < ends:
                 connection.send(next(requests))
                 under_way += 1
+        if not under_way and not paused:  # else it would wait until the server closes the idle connections
+            break
         for key, _ in selector.select(paused[0][0] - now if paused else None):
             answered = key.data.read()
             if answered is None:
