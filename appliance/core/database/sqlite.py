@@ -15,7 +15,8 @@ BUSY_SECONDS = 20
 TIMEOUT_MESSAGE = "the query took longer than {seconds:g} s and was stopped; filter by an indexed field, or request fewer rows"
 _CHECK_INTERVAL = 50_000  # Instructions of SQLite's virtual machine, about a millisecond.
 
-# Each of some forty threads has a connection, and its pages are dropped whenever another one commits: 2 MB instead were no faster, and filled slowly.
+# Each of some forty threads has a connection, and its pages are dropped whenever another one commits: 2 MB were no faster, and took
+# hours to fill.
 _READER_PRAGMAS = ("PRAGMA query_only=1", "PRAGMA cache_size=-500")
 _WRITER_PRAGMAS = ("PRAGMA cache_size=-8000",)
 _PRAGMAS = (

@@ -6,11 +6,14 @@ At each level, whoever has used the least time is next, as in start-time fair qu
 starts with what the one served last had used, so that nobody saves up turns. While requests wait, the number of turns follows the
 processors: more while they idle, fewer while they are busy, and then a request that its share would not reach soon is refused.
 
+The only request of a tenant does not wait for a turn to end, as the next would be its own; with these, twice as many requests as
+there are turns are worked on at the utmost.
+
 Event loop only.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable
 
 from appliance.core import clock
@@ -19,7 +22,7 @@ from appliance.monitor import REFUSALS
 
 from .processor_load import ProcessorLoad
 
-LEAST, USUAL = 4, 32
+LEAST, USUAL = 3, 32
 TICK = 0.1  # seconds between two adaptations
 LONGEST_TURN = 0.5  # seconds; a longer one waits for something else than the processor, and is given back
 MEAN_OF, MAX_NAMES = 64, 1_000
@@ -87,6 +90,7 @@ class WorkQueue:
         self.load = load or ProcessorLoad()
         self.is_busy = False  # at the last tick
         self._working: dict[Turn, None] = {}  # the oldest first
+        self._held_by: Counter[Hashable] = Counter()  # the turns of each tenant
         self._waiters: dict[_Waiter, None] = {}  # the oldest first
         self._root = _Node()
         self._mean = 0.005  # seconds of a turn
@@ -100,7 +104,7 @@ class WorkQueue:
     async def enter(self, path: Path) -> Turn:
         """A turn, at once or after waiting for it; Overloaded if that would take or has taken too long."""
         turn = Turn(self, path)
-        if len(self._working) < self.turns and not self._waiters:
+        if (len(self._working) < self.turns and not self._waiters) or self._is_only_one(path):
             self.begin(turn, 0.0)
             return turn
         await self._wait(turn)
@@ -110,11 +114,15 @@ class WorkQueue:
         """Count the turn as held."""
         turn.started_at, turn.charged, turn.is_held = clock.monotonic(), charged, True
         self._working[turn] = None
+        self._held_by[turn.path[0]] += 1
 
     def end(self, turn: Turn, took: float) -> None:
         """Count the turn as no longer held, charge the time it took, and pass it on."""
         turn.is_held = False
         del self._working[turn]
+        self._held_by[turn.path[0]] -= 1
+        if not self._held_by[turn.path[0]]:
+            del self._held_by[turn.path[0]]
         self._mean += (took - self._mean) / MEAN_OF
         if self._waiters:
             self._charge(turn.path, took - turn.charged)
@@ -129,6 +137,11 @@ class WorkQueue:
             sharing *= max(1, node.active + is_new)
             node = child or _Node()
         return (len(node.queue) + 1) * sharing * self._mean / self.turns
+
+    def _is_only_one(self, path: Path) -> bool:
+        """Whether the request of the path is its tenant's only one, and may be worked on beside the others."""
+        tenant = self._root.below.get(path[0])
+        return path[0] not in self._held_by and not (tenant and tenant.waiting) and len(self._working) < 2 * self.turns
 
     async def _wait(self, turn: Turn) -> None:
         if self.is_busy and self.expected_wait(turn.path) > self._seconds:

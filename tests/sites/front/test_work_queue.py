@@ -134,13 +134,26 @@ async def test_a_request_that_would_wait_too_long_is_refused_at_once() -> None:
     assert (await visitors.serve(turn))[:2] == ["quiet", "first 0"]
 
 
+async def test_the_only_request_of_a_tenant_is_served_at_once() -> None:
+    queue, turn, visitors = await one_turn()
+    await visitors.come("noisy", ("noisy", "n", 0))
+    quiet = await queue.enter(("quiet", "n", 0))
+    await visitors.come("quiet's second", ("quiet", "n", 0))  # waits, as its tenant holds a turn
+    await visitors.come("third tenant", ("third", "n", 0))  # waits, as there are already twice as many as there are turns
+    assert not visitors.served
+    quiet.leave()
+    await asyncio.sleep(0)
+    assert not visitors.served  # the turn it held was one more than there are
+    assert sorted(await visitors.serve(turn)) == ["noisy", "quiet's second", "third tenant"]
+
+
 async def test_a_request_that_has_waited_too_long_is_refused() -> None:
     queue, turn, _ = await one_turn(SHORT)
     queue.load = Load(busy=True)
     with pytest.raises(Overloaded):
-        await queue.enter(("quiet", "n", 0))
+        await queue.enter(("noisy", "n", 0))
     turn.leave()
-    (await queue.enter(("quiet", "n", 0))).leave()
+    (await queue.enter(("noisy", "n", 0))).leave()
 
 
 async def test_nobody_is_refused_while_the_processors_idle() -> None:
@@ -154,7 +167,7 @@ async def test_a_turn_that_lasts_long_is_given_to_the_next(monkeypatch: pytest.M
     monkeypatch.setattr(work_queue, "LONGEST_TURN", SHORT)
     queue, slow, _ = await one_turn()
     queue.load = Load(busy=True)
-    next_one = await queue.enter(("quiet", "n", 0))
+    next_one = await queue.enter(("noisy", "n", 0))
     assert (slow.is_held, next_one.is_held) == (False, True)
     slow.leave()
     assert next_one.is_held
