@@ -2,7 +2,8 @@
 
 `FANOUT` adjacent files of a level become one of the next, and a file of `FULL_BYTES` is not merged again, so that each byte is
 stored a few times.  Every moment can be restored at any time: the merged file is stored, read back and compared before what it has
-is deleted, and until then takes its place; a killed process leaves files that the next merge of the chain deletes.
+is deleted, and until then takes its place; one that cannot be read is deleted itself.  A killed process leaves files that the next
+merge of the chain deletes, after it has read the merged one.
 """
 
 import logging
@@ -72,9 +73,13 @@ def merge(archive: Archive, chain: str, segments: Sequence[Segment], should_stop
                 yield b"".join(content.pack())
 
     size = archive.store.put(name, archive.sealer.pack(name, pack_segments(items())))
-    merged = parse_segment(name, size)
-    if merged is None or [content.digest() for _, content in read_segments(archive, merged)] != digests:
-        archive.store.delete(name)
+    merged, is_same = parse_segment(name, size), False
+    try:
+        is_same = merged is not None and [content.digest() for _, content in read_segments(archive, merged)] == digests
+    finally:
+        if not is_same:  # else it would take the place of what can be read
+            archive.store.delete(name)
+    if merged is None or not is_same:
         raise damaged_segment(segments[0])
     return merged
 
@@ -88,9 +93,31 @@ def merge_finished(archive: Archive, current: str, should_stop: ShouldStop) -> i
     return count
 
 
+def _delete_superseded(archive: Archive, chain: Chain) -> bool:
+    """Delete what merged files have; of one that cannot be read delete the file itself, if all that it had is still there.
+
+    Whether all merged files of the chain can be read.
+    """
+    superseded = [each for each in (parse_segment(name, 0) for name in chain.superseded) if each is not None]
+    for merged in chain.segments:
+        numbers = range(merged.number, merged.last_number + 1)
+        parts = [each for each in superseded if each.number in numbers]
+        try:
+            for _ in read_segments(archive, merged) if parts else ():
+                pass
+        except BackupInvalid as error:
+            log.error("A merged file of points cannot be read, so what it was made of stays: %s", error)  # noqa: TRY400  as below
+            if set(numbers) == {number for each in parts for number in range(each.number, each.last_number + 1)}:
+                archive.store.delete(merged.name)
+            return False
+        for each in parts:
+            archive.store.delete(each.name)
+    return True
+
+
 def _merge_chain(archive: Archive, chain: Chain, should_stop: ShouldStop) -> int:
-    for name in chain.superseded:
-        archive.store.delete(name)
+    if not _delete_superseded(archive, chain):
+        return 0
     segments, count = list(chain.segments), len(chain.superseded)
     while chosen := choose(segments, is_finished=True):
         try:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -56,6 +56,31 @@ class KilledStore:
 
     def tidy(self, prefix: str) -> None:
         self.store.tidy(prefix)
+
+
+@dataclass
+class DamagingStore(KilledStore):
+    """A store that does not keep what it gets, or cannot be reached any more once a file was stored."""
+
+    is_unreachable: bool = False
+    put_names: list[str] = field(default_factory=list)
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> int:
+        content = b"".join(pieces)
+        self.put_names.append(name)
+        return self.store.put(name, [content[:-9], bytes(9)])
+
+    def delete(self, name: str) -> None:
+        self._reach()
+        self.store.delete(name)
+
+    def open(self, name: str) -> BinaryIO:
+        self._reach()
+        return self.store.open(name)
+
+    def _reach(self) -> None:
+        if self.is_unreachable and self.put_names:
+            raise ConnectionResetError("the disk of the store is gone")
 
 
 def is_killed(merge: Callable[[], object]) -> bool:
@@ -127,6 +152,42 @@ def test_a_kill_anywhere_in_a_merge_loses_no_moment(source: World, tmp_path: Pat
     assert len(chain.segments) < len(expected)
     for moment, digests_then in (moments[0], moments[3], moments[-1]):
         assert restored(source, tmp_path / f"restored-{moment}", moment) == digests_then
+
+
+def test_a_merged_file_that_was_stored_damaged_takes_nothing_away(source: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither at once, nor when the next start finds it beside the files that it was made of."""
+    ship(source, 6)
+    archive = archive_of(source)
+    expected = contents_of(archive)
+    store = DamagingStore(archive.store)
+    assert merging.merge_finished(replace(archive, store=store), "", lambda: False) == 0
+    assert len(store.put_names) == 1
+    assert "is not merged" in caplog.text
+    assert contents_of(archive) == expected
+    (chain,) = archives.list_chains(archive)
+    assert chain.superseded == ()
+    # This time the store is gone before the file is read back.
+    with pytest.raises(ConnectionResetError):
+        merging.merge_finished(replace(archive, store=DamagingStore(archive.store, is_unreachable=True)), "", lambda: False)
+    (chain,) = archives.list_chains(archive)
+    assert len(chain.superseded) == len(expected)
+    assert merging.merge_finished(archive, "", lambda: False) == 0
+    assert "cannot be read, so what it was made of stays" in caplog.text
+    assert contents_of(archive) == expected
+    assert merging.merge_finished(archive, "", lambda: False) == len(expected) - 1
+    assert contents_of(archive) == expected
+
+
+def test_a_damaged_merged_file_stays_if_it_alone_has_a_part(source: World) -> None:
+    ship(source, 6)
+    archive = archive_of(source)
+    with pytest.raises(ConnectionResetError):
+        merging.merge_finished(replace(archive, store=DamagingStore(archive.store, is_unreachable=True)), "", lambda: False)
+    (chain,) = archives.list_chains(archive)
+    archive.store.delete(chain.superseded[0])
+    assert merging.merge_finished(archive, "", lambda: False) == 0
+    (after,) = archives.list_chains(archive)
+    assert (after.segments, after.superseded) == (chain.segments, chain.superseded[1:])
 
 
 def test_a_restore_goes_on_while_it_is_merged(source: World) -> None:
