@@ -245,12 +245,19 @@ def run_postgresql(report: Report, cuts: int) -> None:
             chaos._wait_finished(set(acknowledged.executions), 120)
             content = read_content(chaos._rows)
             report.statuses, report.acknowledged = dict(ledger.statuses), acknowledged.total
-            report.checked, report.problems = acknowledged.total, ledger.unexpected + check_database(chaos)
+            report.checked = acknowledged.total
+            report.problems = [each + _log_of(chaos.folder, each) for each in ledger.unexpected] + check_database(chaos)
             report.losses = find_losses(acknowledged, content, chaos.folder / "blobs")
             report.damage = find_damage(content, chaos.folder / "blobs")
             report.unfinished = find_unfinished(acknowledged, content)
         finally:
             chaos.stop()
+
+
+def _log_of(folder: Path, answer: str) -> str:
+    """What the appliance logged about the request that got this answer."""
+    request_id = answer.partition('"request_id": "')[2].partition('"')[0]
+    return "".join(f"\n{line}" for line in (folder / "appliance.log").read_text().splitlines() if request_id and request_id in line)
 
 
 def run_batch(args: argparse.Namespace) -> dict[str, object]:
