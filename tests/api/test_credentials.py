@@ -252,3 +252,11 @@ def test_secrets_are_write_only(acme: httpx.Client) -> None:
         error(acme.put("/api/v1/secrets/other", json=bad), 422, "validation_failed")
     assert acme.delete("/api/v1/secrets/api_token").is_success
     error(acme.delete("/api/v1/secrets/api_token"), 404, "not_found")
+
+
+@pytest.mark.parametrize("slug", ["", "e" * 81])
+def test_a_destination_without_a_possible_name_is_refused(acme: httpx.Client, slug: str) -> None:
+    body = {"value": "sealed", "bind": {"integrations": ["erp", slug]}}
+    details = error(acme.put("/api/v1/secrets/bound", json=body), 422, "validation_failed")["details"]
+    assert [each["pointer"] for each in details] == ["/bind/integrations/1"]
+    assert "bound" not in {each["name"] for each in acme.get("/api/v1/secrets").json()["data"]}

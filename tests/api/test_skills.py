@@ -58,6 +58,12 @@ def test_a_wrong_digest_changes_and_loads_nothing(acme: httpx.Client) -> None:
         assert (refused.status_code, error["code"], error["version_digest"]) == (412, "version_conflict", after)
 
 
+@pytest.mark.parametrize(("content", "pointer"), [(1, "/files/SKILL.md"), ({"base64": 1}, "/files/SKILL.md/base64")])
+def test_a_content_of_another_type_is_named_once(acme: httpx.Client, content: object, pointer: str) -> None:
+    refused = acme.put(f"/api/v1/skills/{fresh('typed')}", json={"files": {"SKILL.md": content}})
+    assert [each["pointer"] for each in refused.json()["error"]["details"]] == [pointer]
+
+
 def test_every_problem_of_the_files_is_named_and_nothing_is_stored(acme: httpx.Client) -> None:
     name = fresh("returns")
     files = {"SKILL.md": ABOUT.format(name="other"), "../up.md": "x", "a.md": "pay\u200bnow"}

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from appliance.agents.skills import LARGEST_SET, Skill, SkillFile, file_document, read_archive
 from appliance.api.frame.contents import CACHE
 from appliance.api.frame.errors import from_pydantic
+from appliance.api.frame.fields import AS_OBJECT, AS_TEXT, TEXT_OR_OBJECT
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Json, Pieces, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
@@ -100,7 +101,7 @@ class Base64Content(Body):
 
 
 class NewFiles(Body):
-    files: dict[str, str | Base64Content]
+    files: dict[str, Annotated[Annotated[str, AS_TEXT] | Annotated[Base64Content, AS_OBJECT], TEXT_OR_OBJECT]]
 
 
 def skill_view(skill: Skill) -> SkillView:

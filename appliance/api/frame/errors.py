@@ -7,6 +7,8 @@ from pydantic import ValidationError
 from appliance.core.errors import ApplianceError, Detail, InvalidJson, InvalidRequest, ValidationFailed
 from appliance.core.sentences import Sentence
 
+from .fields import OBJECT, TEXT
+
 _CODES = {"missing": "required", "extra_forbidden": "unknown_member"}
 
 
@@ -16,13 +18,17 @@ def from_pydantic(error: ValidationError, *, query: bool = False) -> ApplianceEr
     if problems and problems[0]["type"] == "json_invalid":
         return InvalidJson(Sentence("the body is not JSON: %(msg)s", msg=problems[0]['msg'].removeprefix('Invalid JSON: ')))
     details = [
-        Detail("/" + "/".join(_escape(part) for part in item["loc"]), _CODES.get(item["type"], "invalid"), _message(item))
+        Detail(_pointer(item["loc"]), _CODES.get(item["type"], "invalid"), _message(item))
         for item in problems
     ]
     first = f"{details[0].pointer}: {details[0].message}"
     if query:
         return InvalidRequest(Sentence("the query string is not valid, %(first)s", first=first), details=details)
     return ValidationFailed(Sentence("the body is not valid, %(first)s", first=first), details=details)
+
+
+def _pointer(place: tuple[str | int, ...]) -> str:
+    return "/" + "/".join(_escape(part) for part in place if part not in (TEXT, OBJECT))
 
 
 def _escape(part: str | int) -> str:

@@ -1,8 +1,19 @@
 """Types of members that recur in requests and answers, each with the description it has in the OpenAPI document."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Discriminator, Field, Tag
+
+TEXT, OBJECT = "<text>", "<object>"
+"""Tags of what a member with TEXT_OR_OBJECT may be; pydantic has them in the places of errors, our pointers leave them out."""
+
+
+def _kind_of(value: Any) -> str:
+    return OBJECT if isinstance(value, dict | BaseModel) else TEXT
+
+
+AS_TEXT, AS_OBJECT, TEXT_OR_OBJECT = Tag(TEXT), Tag(OBJECT), Discriminator(_kind_of)
+"""Of a union of a text and an object: only the problems of the one that was sent are reported."""
 
 Limit = Annotated[int, Field(description="Items per page, 1 to 500; 50 by default.")]
 Cursor = Annotated[

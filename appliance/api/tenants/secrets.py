@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from appliance.api.frame.fields import CreatedAt
+from appliance.api.frame.fields import AS_OBJECT, AS_TEXT, TEXT_OR_OBJECT, CreatedAt
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import Conflict, NotFound
@@ -66,7 +66,7 @@ class Bind(Body):
     """Destinations to add: integrations by slug, and processes by id, whose code reads the secret with `api.secrets.get`."""
 
     integrations: Annotated[
-        list[str | BoundIntegration],
+        list[Annotated[Annotated[Target, AS_TEXT] | Annotated[BoundIntegration, AS_OBJECT], TEXT_OR_OBJECT]],
         Field(max_length=50, description="Integrations by slug, or with exactly these hosts; at most 50."),
     ] = Field(default_factory=list)
     processes: Annotated[
