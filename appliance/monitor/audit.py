@@ -136,14 +136,30 @@ def list_entries(scope: TenantScope, filters: AuditFilter, page: PageRequest) ->
 
 def export_entries(scope: TenantScope, filters: AuditFilter, most: int) -> list[str]:
     """The newest `most` matching entries, oldest first, each a line of JSON with everything its hash covers."""
-    rows = list(_matching(scope, filters).order_by(AuditEntry.seq.desc()).limit(most))
+    rows = list(_exported(scope, filters).order_by(AuditEntry.seq.desc()).limit(most))
     return [export_entry(row) for row in reversed(rows)]
 
 
 def iter_exported(scope: TenantScope, since: int | None = None, until: int | None = None) -> Iterator[str]:
     """All entries of this time (epoch milliseconds, [since, until)), oldest first, as `export_entries` returns them."""
-    query = _matching(scope, AuditFilter(since=since, until=until)).order_by(AuditEntry.seq)
+    query = _exported(scope, AuditFilter(since=since, until=until)).order_by(AuditEntry.seq)
     yield from (export_entry(row) for row in query.iterator())
+
+
+_SINCE = "SELECT COALESCE(MIN(seq), 9223372036854775807) FROM audit_entry WHERE tenant_id = ? AND at >= ?"
+_UNTIL = "SELECT COALESCE(MAX(seq), 0) FROM audit_entry WHERE tenant_id = ? AND at < ?"
+
+
+def _exported(scope: TenantScope, filters: AuditFilter) -> Any:
+    """The matching entries; by time alone all from the first to the last of it, without the gaps of a clock that was set back."""
+    if filters.leaves_gaps:
+        return _matching(scope, filters)
+    query = scope.select(AuditEntry)
+    if filters.since is not None:
+        query = query.where(AuditEntry.seq >= db.rows(_SINCE, (scope.tenant_id, filters.since))[0][0])
+    if filters.until is not None:
+        query = query.where(AuditEntry.seq <= db.rows(_UNTIL, (scope.tenant_id, filters.until))[0][0])
+    return query
 
 
 def export_entry(row: AuditEntry) -> str:
@@ -216,12 +232,24 @@ def verify_exported(lines: Iterable[str]) -> ChainStatus:
 def read_exported(number: int, line: str | bytes) -> AuditEntry:
     """The entry of an exported line; `number` names the line in the message of ValidationFailed."""
     try:
-        members = json.loads(line)
-        return AuditEntry(**{name: members[name] for name in ENTRY_COLUMNS})
-    except (ValueError, TypeError, KeyError) as error:
+        members = json.loads(line, object_pairs_hook=_read_members)
+        entry = AuditEntry(**{name: members[name] for name in ENTRY_COLUMNS})
+        hash_of(entry)  # half a surrogate pair has none
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValidationFailed(Sentence(
             "line %(number)s is not an exported entry of an audit trail; export it with `gos audit export`", number=number
         )) from error
+    return entry
+
+
+def _read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an exported entry; ValueError if its hash would not cover all that a reader of the line sees."""
+    members = dict(pairs)
+    if sorted(name for name, _ in pairs) != sorted(ENTRY_COLUMNS):
+        raise ValueError("other members than an entry has")
+    if any(type(value) is not (int if name in ("seq", "at") else str) for name, value in pairs):
+        raise TypeError("values of other types than an entry has")
+    return members
 
 
 def _in_order(scope: TenantScope) -> Any:

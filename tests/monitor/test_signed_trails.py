@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, ValidationFailed
@@ -154,6 +155,66 @@ def test_an_export_without_entries_is_signed(keys: AuditKeys) -> None:
     (line,) = sign_export(keys.current(), "acme", [])
     assert verify([line.encode()]).is_signed
     assert not verify([]).is_signed
+
+
+def of_stream(keys: AuditKeys, lines: list[bytes], number: int) -> bytes:
+    """The checkpoint that follows this entry in a stream."""
+    return make_checkpoint(keys.current(), "acme", number, json.loads(lines[number - 1])["hash"]).encode()
+
+
+def test_a_checkpoint_vouches_for_no_file_without_its_entries(exported: list[bytes], keys: AuditKeys) -> None:
+    status = verify([of_stream(keys, exported, 6)])
+    assert not status.is_signed
+    assert status.chain.reason == "the file has no entries; its checkpoint is about entry 6"
+
+
+def test_a_received_file_may_begin_with_a_checkpoint_and_goes_on_after_it(exported: list[bytes], keys: AuditKeys) -> None:
+    """A receiver begins a new file every day."""
+    first, last = of_stream(keys, exported, 2), of_stream(keys, exported, 6)
+    status = verify([first, first, *exported[2:6], last])
+    assert (status.is_signed, status.chain.first_seq, status.chain.last_seq) == (True, 3, 6)
+    removed = verify([first, *exported[3:6], last])
+    assert not removed.is_signed
+    assert removed.chain.reason == "line 2 is not entry 3, which follows the checkpoint before it"
+    foreign = make_checkpoint(keys.current(), "other", 2, json.loads(exported[1])["hash"]).encode()
+    assert "line 2 is of another trail" in str(verify([foreign, *exported[2:6], last]).chain.reason)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace(b'"seq": 3', b'"seq": "3"'),
+        lambda line: line.replace(b'"seq": 3', b'"seq": true'),
+        lambda line: line.replace(b'"subject": "key_2"', b'"subject": "key_9", "subject": "key_2"'),
+        lambda line: line.replace(b'"subject": "key_2"', b'"approved": "yes", "subject": "key_2"'),
+        lambda line: line.replace(b'"subject": "key_2"', b'"subject": "\\ud800"'),
+        lambda line: b"[" * 100_000 + line,
+    ],
+    ids=["text", "boolean", "twice", "more", "surrogate", "deep"],
+)
+def test_a_line_that_no_export_has_is_named(
+    exported: list[bytes], keys: AuditKeys, change: Callable[[bytes], bytes]
+) -> None:
+    """Its hash does not cover what a reader sees, or there is none."""
+    changed = change(exported[2])
+    assert changed != exported[2]
+    with pytest.raises(ValidationFailed, match="line 3 is not an exported entry"):
+        verify([*exported[:2], changed, *exported[3:6], of_stream(keys, exported, 6)])
+
+
+def test_an_export_of_a_time_has_no_gaps_after_the_clock_was_set_back(
+    acme: TenantScope, keys: AuditKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for moment in (1000, 3000, 2000, 4000, 2500, 5000):
+        monkeypatch.setattr(clock, "now_ms", lambda moment=moment: moment)
+        act(acme, 1)
+    filters = AuditFilter(since=2800, until=4500)
+    assert not filters.leaves_gaps
+    for lines in (list(audit.iter_exported(acme, 2800, 4500)), audit.export_entries(acme, filters, 100)):
+        assert [json.loads(line)["seq"] for line in lines] == [2, 3, 4, 5]
+        signed = [line.encode() for line in sign_export(keys.current(), "acme", lines, is_filtered=filters.leaves_gaps)]
+        assert verify(signed).is_signed
+    assert list(audit.iter_exported(acme, 6000)) == list(audit.iter_exported(acme, until=1000)) == []
 
 
 def test_entries_of_another_trail_are_refused(acme: TenantScope, other: TenantScope, keys: AuditKeys) -> None:

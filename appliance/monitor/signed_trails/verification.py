@@ -52,6 +52,9 @@ def verify_file(file: BinaryIO, keys: Mapping[str, Ed25519PublicKey]) -> FileSta
     except _Invalid as invalid:
         reason = str(invalid)
         chain = ChainStatus(False, reading.count, reading.first, reading.last_seq, reading.last_seq, reason)
+    if chain.intact and not reading.count and reading.start is not None:
+        reason = f"the file has no entries; its checkpoint is about entry {reading.start[1]}"
+        chain = ChainStatus(False, 0, None, None, reading.start[1], reason)
     return FileStatus(chain, reading.key, reading.unsigned)
 
 
@@ -85,12 +88,16 @@ def _verify_filtered(reading: "_Reading") -> ChainStatus:
 
 
 class _Reading:
-    """The entries of a file in order; each checkpoint between them is verified against those before it, or raises _Invalid."""
+    """The entries of a file in order; each checkpoint between them is verified against those before it, or raises _Invalid.
+
+    `start` is the trail, number and hash of the entry that a checkpoint before all entries is about: the first one follows it.
+    """
 
     def __init__(self, lines: Iterable[bytes], keys: Mapping[str, Ed25519PublicKey]) -> None:
         self._lines, self._keys = lines, keys
         self._digest = hashlib.sha256()
         self._last: AuditEntry | None = None
+        self.start: tuple[Any, ...] | None = None
         self.first: int | None = None
         self.count = self.unsigned = 0
         self.key: str | None = None
@@ -106,18 +113,30 @@ class _Reading:
                 self._check(number, line, *signed)
             elif line.strip():
                 entry = read_exported(number, line)
-                if self._last is not None and entry.tenant_id != self._last.tenant_id:
-                    raise _Invalid(f"line {number} is of another trail, that of {entry.tenant_id}")
+                self._check_trail(number, entry)
                 yield entry  # whoever reads has verified it when the next line is asked for
                 self._last = entry
                 self.first = entry.seq if self.first is None else self.first
                 self.count, self.unsigned = self.count + 1, self.unsigned + 1
             self._digest.update(line)
 
+    def _check_trail(self, number: int, entry: AuditEntry) -> None:
+        """_Invalid for an entry of another trail than the one before it, or that does not follow the checkpoint before it."""
+        if self._last is not None:
+            trail = self._last.tenant_id
+        elif self.start is not None:
+            trail, seq, digest = self.start
+            if entry.tenant_id == trail and (entry.seq, entry.previous_hash) != (seq + 1, digest):
+                raise _Invalid(f"line {number} is not entry {seq + 1}, which follows the checkpoint before it")
+        else:
+            return
+        if entry.tenant_id != trail:
+            raise _Invalid(f"line {number} is of another trail, that of {entry.tenant_id}")
+
     def _check(self, number: int, line: bytes, signed: bytes, signature: str) -> None:
         try:
             members = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _Invalid(f"the checkpoint in line {number} is damaged") from error
         key = self._keys.get(str(members.get("key")))
         if key is None:
@@ -133,9 +152,12 @@ class _Reading:
         """Compare what is signed with the entries before it."""
         if members.get("action") != CHECKPOINT:
             raise _Invalid(f"line {number} is signed, but is no checkpoint")
-        if self._last is not None:
+        about = tuple(map(members.get, ("tenant_id", "seq", "hash")))
+        if self._last is None:
+            self.start = about if members.get("seq") else None  # an export without entries is about none
+        else:
             last = (self._last.tenant_id, self._last.seq, self._last.hash)
-            if last != tuple(map(members.get, ("tenant_id", "seq", "hash"))):
+            if last != about:
                 raise _Invalid(f"the checkpoint in line {number} is about entry {members.get('seq')}, not about the one before it")
         if "sha256" not in members:
             return
