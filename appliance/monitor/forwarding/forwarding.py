@@ -37,11 +37,11 @@ _TRAILS = "FROM audit_chain c LEFT JOIN audit_forward f ON f.tenant_id = c.tenan
 _HAS_MORE = "c.last_seq > COALESCE(f.seq, 0)"
 _DUE = f"""
 SELECT c.tenant_id {_TRAILS} WHERE COALESCE(f.lease_until, 0) <= ?
-AND ({_HAS_MORE} OR (f.seq > f.checkpoint_seq AND f.checkpoint_at <= ?)) ORDER BY c.tenant_id
+AND ({_HAS_MORE} OR (f.seq > f.checkpoint_seq AND (f.checkpoint_at <= ? OR f.checkpoint_at > ?))) ORDER BY c.tenant_id
 """
 _NEXT_ENTRIES = f"SELECT MIN(COALESCE(f.lease_until, 0)) {_TRAILS} WHERE {_HAS_MORE}"
 _NEXT_CHECKPOINT = """
-SELECT MIN(CASE WHEN lease_until > checkpoint_at + ? THEN lease_until ELSE checkpoint_at + ? END)
+SELECT MIN(CASE WHEN checkpoint_at > ? OR lease_until > checkpoint_at + ? THEN lease_until ELSE checkpoint_at + ? END)
 FROM audit_forward WHERE destination = ? AND seq > checkpoint_seq
 """
 _LAG = f"""
@@ -88,12 +88,12 @@ class AuditForwarding:
         self.destination = destination
         self._keys, self._checkpoint_ms = keys, checkpoint_ms
         self._failures = 0
-        self._paused_until = 0
+        self._paused_at = self._paused_until = 0
 
     def forward(self) -> None:
         """Send what has not been sent; what the destination does not take waits for a pause, which is logged once."""
         now = clock.now_ms()
-        if now < self._paused_until:
+        if now < self._pause_end(now):
             return
         failure: Undelivered | None = None
         for tenant_id in self._list_due(now):
@@ -108,10 +108,14 @@ class AuditForwarding:
 
     def next_due(self) -> int | None:
         """When there will be something to send (epoch milliseconds); None if everything has been sent."""
-        name, interval = self.destination.name, self._checkpoint_ms
-        dues = [earliest(_NEXT_ENTRIES, params=(name,)), earliest(_NEXT_CHECKPOINT, params=(interval, interval, name))]
+        name, interval, now = self.destination.name, self._checkpoint_ms, clock.now_ms()
+        dues = [earliest(_NEXT_ENTRIES, params=(name,)), earliest(_NEXT_CHECKPOINT, params=(now, interval, interval, name))]
         due = min((each for each in dues if each is not None), default=None)
-        return None if due is None else max(due, self._paused_until)
+        return None if due is None else max(due, self._pause_end(now))
+
+    def _pause_end(self, now: int) -> int:
+        """Until when the destination is left alone; a clock that was set back since does not make that longer."""
+        return self._paused_until if now >= self._paused_at else 0
 
     def close(self) -> None:
         """Close the connection."""
@@ -120,7 +124,7 @@ class AuditForwarding:
     def _list_due(self, now: int) -> list[str]:
         """The owners of trails with something to send; not tenants that are being imported or deleted, which lack entries."""
         open_tenants = {APPLIANCE, *tenant_ids()}
-        due = db.rows(_DUE, (self.destination.name, now, now - self._checkpoint_ms))
+        due = db.rows(_DUE, (self.destination.name, now, now - self._checkpoint_ms, now))
         return [tenant_id for (tenant_id,) in due if tenant_id in open_tenants]
 
     def _note_outcome(self, failure: Undelivered | None) -> None:
@@ -135,7 +139,8 @@ class AuditForwarding:
         FAILED.inc(1, name)
         pause = min(PAUSE_MS << min(self._failures, 10), MOST_PAUSE_MS)
         self._failures += 1
-        self._paused_until = clock.now_ms() + max(pause, min(failure.after_ms, LONGEST_ASKED_MS))
+        self._paused_at = clock.now_ms()
+        self._paused_until = self._paused_at + max(pause, min(failure.after_ms, LONGEST_ASKED_MS))
         self.close()
 
     def _forward_trail(self, tenant_id: str) -> None:
@@ -145,14 +150,28 @@ class AuditForwarding:
         try:
             self.destination.begin()
             for records in _read_batches(tenant_id, position.seq):
-                self._send(position, records)
-                position.seq, position.last_hash = records[-1].seq, records[-1].hash
-                self._note(position)
+                self._send_batch(position, records)
             self._send_checkpoint(position)
         except LeaseLost:
             log.info("another process sends the audit trail of %s to audit.%s now", *position.key)
         finally:
             db.write(partial(_FORWARDS.release, position.key, position.fence))
+
+    def _send_batch(self, position: _Position, records: list[AuditRecord]) -> None:
+        """Send records and note it; those that are refused together in ever smaller parts, as they may be too large together."""
+        waiting = [records]
+        while waiting:
+            part = waiting.pop()
+            try:
+                self._send(position, part)
+            except RecordsRefused as refused:
+                if len(part) == 1:
+                    raise RecordsRefused(f"{refused} to entry {part[0].seq} of {part[0].tenant_id}", refused.after_ms) from refused
+                middle = len(part) // 2
+                waiting += [part[middle:], part[:middle]]
+                continue
+            position.seq, position.last_hash = part[-1].seq, part[-1].hash
+            self._note(position)
 
     def _send(self, position: _Position, records: list[AuditRecord]) -> None:
         rejected = self.destination.send(records)
@@ -164,7 +183,8 @@ class AuditForwarding:
     def _send_checkpoint(self, position: _Position) -> None:
         """Send what vouches for the trail up to here, if entries were sent since the last one and the interval has passed."""
         now, (tenant_id, _) = clock.now_ms(), position.key
-        if position.seq <= position.checkpoint_seq or now < position.checkpoint_at + self._checkpoint_ms:
+        is_early = position.checkpoint_at <= now < position.checkpoint_at + self._checkpoint_ms  # not after a clock was set back
+        if position.seq <= position.checkpoint_seq or is_early:
             return
         try:
             if last_hash := position.last_hash or _read_hash(tenant_id, position.seq):
@@ -216,7 +236,7 @@ def _read_batches(tenant_id: str, seq: int) -> Iterator[list[AuditRecord]]:
         records, size = list[AuditRecord](), 0
         for entry in query:
             record = record_of(entry)
-            size += len(record.line)
+            size += len(record.line.encode())
             if records and size > BATCH_BYTES:
                 break
             records.append(record)

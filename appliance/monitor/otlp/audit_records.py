@@ -16,7 +16,7 @@ from appliance.core.config.sections import Otlp
 from appliance.monitor.forwarding.records import AuditRecord, RecordsRefused, Undelivered
 
 from . import wire
-from .client import make_client
+from .client import ANSWER_SECONDS, make_client
 
 log = logging.getLogger(__name__)
 MOST_ANSWER_BYTES = 64 << 10
@@ -75,11 +75,13 @@ def _read_answer(response: httpx.Response) -> ExportLogsServiceResponse:
         raise kind(f"answered {response.status_code}", read_retry_after(response.headers.get("Retry-After", "")))
     if not response.headers.get("Content-Type", "").startswith("application/x-protobuf"):
         return ExportLogsServiceResponse()
-    content = b""
+    content, deadline = b"", clock.monotonic() + ANSWER_SECONDS
     for piece in response.iter_bytes():
         content += piece
         if len(content) > MOST_ANSWER_BYTES:
             raise Undelivered("answered more than an answer of OTLP has")
+        if clock.monotonic() > deadline:  # the client's limit is for each piece
+            raise Undelivered(f"did not end its answer within {ANSWER_SECONDS:.0f} s")
     try:
         return wire.decode_logs_answer(content)
     except ValueError as error:
@@ -88,9 +90,9 @@ def _read_answer(response: httpx.Response) -> ExportLogsServiceResponse:
 
 def read_retry_after(value: str) -> int:
     """The milliseconds that a `Retry-After` asks to wait, from a number of seconds or a date; 0 without one."""
-    if value.strip().isdecimal():
-        return int(value) * 1000
     try:
+        if value.strip().isdecimal():
+            return int(value) * 1000
         return max(0, int(parsedate_to_datetime(value).timestamp() * 1000) - clock.now_ms())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
