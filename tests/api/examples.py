@@ -110,10 +110,10 @@ _about("list_triggers", process_id=Resources.triggered_process)
 _about("list_firings", process_id=Resources.triggered_process, trigger_id=Resources.trigger)
 
 
-_about("get_webhook list_deliveries test_webhook", webhook_id=_webhook)
-_about("delete_webhook", webhook_id=Resources.webhook)
-_about("get_alert list_alert_events test_alert", alert_id=_alert)
-_about("delete_alert", alert_id=Resources.alert)
+_about("get_webhook list_deliveries", webhook_id=_webhook)
+_about("delete_webhook test_webhook", webhook_id=Resources.webhook)
+_about("get_alert list_alert_events", alert_id=_alert)
+_about("delete_alert test_alert", alert_id=Resources.alert)
 _about("get_delivery redeliver", webhook_id=_webhook, delivery_id=_delivery)
 
 
