@@ -85,10 +85,14 @@ def set_account_lookup(find: AccountLookup) -> None:
     _accounts.find = find
 
 
-def _attribute(scope: TenantScope, fields: Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any] | None]:
-    """The actor of an entry and its fields: for a key of a service account the account, with the key's id as `api_key`."""
+def _attribute(scope: TenantScope, fields: Mapping[str, Any] | None) -> tuple[str, str]:
+    """The actor of an entry and its stored fields: for a key of a service account the account, with the key's id as `api_key`."""
     account = _accounts.find(scope, scope.actor) if _accounts.find is not None and scope.actor.startswith("key:") else ""
-    return (account, {**(fields or {}), "api_key": scope.actor.removeprefix("key:")}) if account else (scope.actor, fields)
+    if not account:
+        return scope.actor, storable_json(fields, FIELDS_BYTES)
+    key = json.dumps({"api_key": scope.actor.removeprefix("key:")}, separators=(",", ":"))
+    rest = storable_json(fields, FIELDS_BYTES - len(key))  # without the key, which must not be cut off with the rest
+    return account, key if rest == "{}" else f"{rest[:-1]},{key[1:]}"
 
 
 def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, Any] | None = None) -> int:
@@ -97,7 +101,7 @@ def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, A
     What a key of a service account does is an entry of the account, with the id of the key as `api_key` in its fields.
     `action` has the form `key.revoke`, `subject` names the object; secrets in `fields` are redacted.
     """
-    actor, fields = _attribute(scope, fields)
+    actor, stored = _attribute(scope, fields)
     # The upsert locks the chain's row, so that concurrent writers on a database server are serialized.
     ((seq, previous),) = db.rows(
         "INSERT INTO audit_chain (tenant_id, base_seq, base_hash, last_seq, last_hash) VALUES (?, 0, ?, 1, ?) "
@@ -106,7 +110,7 @@ def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, A
     )
     entry = AuditEntry(
         tenant_id=scope.tenant_id, seq=seq, at=clock.now_ms(), actor=actor, action=action,
-        subject=storable_text(subject, 500), fields=storable_json(fields, FIELDS_BYTES), previous_hash=previous,
+        subject=storable_text(subject, 500), fields=stored, previous_hash=previous,
     )  # fmt: skip
     entry.hash = hash_of(entry)
     scope.insert(AuditEntry, **entry.__data__)

@@ -16,7 +16,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
+from appliance.monitor import AuditFilter, audit
 from appliance.tenants import AccountChanges, AccountSpec, accounts, people, service, service_accounts
 from appliance.tenants.grants import continued_access
 from appliance.tenants.keys import KeySpec, adoption, keys, lineage
@@ -176,6 +176,34 @@ def test_a_service_account_cannot_change_itself(ann: TenantScope) -> None:
                 attempt(key)
     with pytest.raises(ValidationFailed, match="name the responsible person"):
         create(by(text), "orphan", NARROW)
+
+
+def test_a_key_of_an_account_takes_over_none_beside_itself(ann: TenantScope) -> None:
+    """Rotating one would show it a text that works when it is revoked itself; moved away, one would outlive the account."""
+    account, other = create(ann, "selfish", WIDE), create(ann, "other", WIDE)
+    _, text = issue_of(ann, account, WIDE)
+    beside, _ = issue_of(ann, account, NARROW)
+    below_id, below = issue(by(text), NARROW)
+    for key in (by(text), by(below)):
+        with pytest.raises(PolicyDenied, match="beside"):
+            keys.rotate_key(key, SEALER, beside, 0)
+        with pytest.raises(PolicyDenied, match="beside"):
+            service_accounts.adopt_key(key, other, beside)
+    assert keys.get_key(ann, beside).issuer == "service:selfish"
+    keys.rotate_key(by(below), SEALER, below_id, 60)
+    assert keys.rotate_key(by(text), SEALER, below_id, 60)[0].issuer.startswith("key:")
+    assert service_accounts.adopt_key(ann, other, beside).issuer == "service:other", "a person may"
+
+
+def test_a_large_entry_still_has_the_key_that_acted(ann: TenantScope) -> None:
+    audit.set_account_lookup(lineage.find_account_of)
+    _, text = issue_of(ann, create(ann, "robot", WIDE), WIDE)
+    key = by(text)
+    for details in ({"text": "x" * 40_000}, {"text": "x" * 16_370}, {}):
+        db.write(lambda details=details: audit.record(key, "robot.act", "thing", details))  # type: ignore[misc]
+    entries = audit.list_entries(key, AuditFilter(action="robot.act"), PageRequest()).items
+    assert [json.loads(each.fields)["api_key"] for each in entries] == [key.actor.removeprefix("key:")] * 3
+    assert all(len(each.fields.encode()) <= audit.FIELDS_BYTES for each in entries)
 
 
 def test_what_an_acting_key_issues_keeps_its_limits(ann: TenantScope) -> None:

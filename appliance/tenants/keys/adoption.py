@@ -36,6 +36,7 @@ def adopt_key(scope: TenantScope, key_id: str, account: str = "") -> ApiKey:
             raise PolicyDenied("an agent key cannot adopt a service key; ask an owner to adopt it in the console")
         key_limits.check_not_wider(scope, row.scopes)
         key_limits.check_no_descendant(scope, row, "adopt")
+        key_limits.check_not_beside(scope, row, "move")
         bounds = key_limits.find_limits(scope)
         key_limits.limit_transferred(bounds, row, "adopt")
         if account:

@@ -82,6 +82,15 @@ def check_no_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
         )
 
 
+def check_not_beside(scope: TenantScope, row: ApiKey, what: str) -> None:
+    """PolicyDenied if the acting key belongs to the same service account as this one, which does not depend on it."""
+    account = lineage.account_in(row.issuer)
+    if account and scope.actor != f"key:{row.id}" and lineage.find_account_of(scope, scope.actor) == account:
+        raise PolicyDenied(Sentence(
+            "a key of a service account cannot %(what)s another one beside itself; ask an owner to do it in the console", what=what
+        ))
+
+
 def limit_transferred(limits: KeyLimits | None, row: ApiKey, what: str) -> None:
     """Limit a key that gets a new issuer to the issuer's rate, expiry, processes, collections and integrations.
 

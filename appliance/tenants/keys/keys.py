@@ -214,8 +214,9 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
     except of a key of a service account: they must have its scopes, and a rotating key limits the new key to its own rate and
     expiry.  Keys that the old key issued depend on the new one from now on; no other key changes.
 
-    ScopeMissing if the key has more scopes than the actor, PolicyDenied if the actor descends from it, ValidationFailed if it is
-    used from addresses that the actor may not use, Conflict if it is revoked or has ended with its issuer.
+    ScopeMissing if the key has more scopes than the actor, PolicyDenied if the actor descends from it or belongs to the same
+    service account, ValidationFailed if it is used from addresses that the actor may not use, Conflict if it is revoked or has
+    ended with its issuer.
     """
     if not 0 <= overlap_seconds <= 30 * 86_400:
         raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
@@ -256,6 +257,7 @@ def _set_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
         return
     key_limits.check_not_wider(scope, old.scopes)
     key_limits.check_no_descendant(scope, old, "rotate")
+    key_limits.check_not_beside(scope, old, "rotate")
     bounds = key_limits.find_limits(scope)
     key_limits.limit_transferred(bounds, new, "rotate")
     if lineage.account_in(old.issuer):
