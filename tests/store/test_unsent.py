@@ -9,6 +9,7 @@ from peewee import IntegrityError
 from appliance.core.database import db
 from appliance.core.database.losses import ConnectionLost
 from appliance.core.database.unsent import MOST_CHANGES
+from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
 from tests.store.test_writer import committed, note, shared_commit
 
@@ -61,6 +62,24 @@ def test_a_connection_lost_during_a_commit_leaves_the_outcome_unknown(server: st
     assert lost.value.coded().code == "outcome_unknown"
     db.write(lambda: note("on a new connection"))
     assert committed() == ["on a new connection"]
+
+
+@on_server
+def test_a_read_that_loses_two_connections_is_to_repeat(server: str) -> None:
+    with pytest.raises(ConnectionLost) as lost:
+        db.rows("SELECT pg_terminate_backend(pg_backend_pid())")  # it is repeated once by itself
+    assert lost.value.coded().code == "overloaded"
+    assert committed() == []
+
+
+@on_server
+def test_a_connection_lost_before_a_deadline_is_a_read_to_repeat(server: str, cluster: Cluster) -> None:
+    ((session,),) = db.rows("SELECT pg_backend_pid()")
+    cluster.execute(f"SELECT pg_terminate_backend({session}, 5000)")
+    with pytest.raises(ConnectionLost), db.deadline(10.0):
+        db.rows("SELECT 1")
+    with db.deadline(10.0):
+        assert db.rows("SELECT 1") == [(1,)]
 
 
 @on_server

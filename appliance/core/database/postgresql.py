@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -196,14 +196,10 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
     def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
         if not self._state.closed:
             return self._execute_on_own(sql, params, **options)
-        with self.keep_connection():
-            try:
-                return super()._execute_cursor(sql, params, **options)
-            except peewee.OperationalError:
-                if not self._state.conn.closed:
-                    raise
-        with self.keep_connection():  # The connection was lost; a read statement can be repeated.
-            return super()._execute_cursor(sql, params, **options)
+        with suppress(ConnectionLost), self.keep_connection():
+            return self._execute_on_own(sql, params, **options)
+        with self.keep_connection():  # A read statement can be repeated.
+            return self._execute_on_own(sql, params, **options)
 
     def _execute_on_own(self, sql: str, params: Any, **options: Any) -> Any:
         """Run a statement on this thread's connection, after the unsent ones; returns its cursor."""
@@ -229,7 +225,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         """Let the server cancel each statement of this thread in the block after so many seconds; TimedOut."""
         with self.keep_connection():
             connection = self.connection()
-            connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
+            self.execute_sql(f"SET statement_timeout = {int(seconds * 1000)}")
             try:
                 yield
             except peewee.OperationalError as error:
@@ -238,7 +234,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 raise TimedOut(TIMEOUT_MESSAGE.format(seconds=seconds)) from error
             finally:
                 if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
-                    connection.execute("RESET statement_timeout")  # Back to the default of the server, role or database.
+                    self.execute_sql("RESET statement_timeout")  # Back to the default of the server, role or database.
 
     def begin_write(self, *, is_shared: bool) -> None:
         """Begin a write transaction, beside other shared ones or alone across all processes; its first statement does so.
