@@ -7,7 +7,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.config.sign_in import IdentityProvider
-from appliance.core.errors import ConfigInvalid, NotFound
+from appliance.core.errors import NotFound
 from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, accounts, people, service
 from appliance.tenants.provisioning import ProviderToken
@@ -166,17 +166,13 @@ def _add_scim(commands: Any) -> None:
 
 
 def run_scim_token(args: argparse.Namespace) -> int:
-    from appliance.tenants.provisioning import create_token
+    from appliance.tenants.provisioning import create_token, require_scim
 
     config = args.load()
     provider = _find_provider(config, args.provider)
     if provider is None:
         raise NotFound(Sentence("there is no identity provider %(provider_id)s", provider_id=repr(args.provider[:40])))
-    if not provider.scim:
-        raise ConfigInvalid(Sentence(
-            "the provider %(provider)s has no `scim: true` in sign_in.providers; set it, and restart the appliance",
-            provider=provider.id,
-        ))
+    require_scim(provider)
     with opened_store(config) as sealer:
         token, text = create_token(sealer, provider, days=args.days)
     _print_token(args, config, token, text)

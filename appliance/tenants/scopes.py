@@ -43,9 +43,10 @@ SCOPES: dict[str, str] = {
 }
 ALL_SCOPES = frozenset(SCOPES)
 APPLIANCE_SCOPES: dict[str, str] = {
-    "appliance.read": mark("read tenants, users, backups, health and the audit trail of the appliance"),
+    "appliance.read": mark("read tenants, users, SCIM tokens, backups, health and the audit trail of the appliance"),
     "appliance.tenants": mark("create, change and delete tenants, and set their quotas"),
     "appliance.users": mark("create, disable and delete users, and change their memberships"),
+    "appliance.scim": mark("issue, rotate and revoke the SCIM tokens of identity providers"),
     "appliance.backups": mark("make backups and rehearse restores"),
 }
 """Scopes of the keys of the appliance itself, which no key of a tenant can have."""

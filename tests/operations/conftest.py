@@ -8,6 +8,7 @@ import pytest
 from appliance.tenants import APPLIANCE_SCOPES, appliance_scope
 from appliance.tenants.keys import KeySpec, issue_key
 from appliance.testing.running import Running, make_config, start
+from tests.operations.examples import PROVIDERS
 from tests.store.cluster import Cluster
 
 ADMINISTRATOR, PASSWORD, PASSPHRASE = "root@acme.test", "correct horse battery", "a passphrase of the backups"
@@ -21,7 +22,7 @@ def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         database = cluster.make_database()
     running = start(make_config(
         tmp_path_factory.mktemp("operated"), storage__database=database, backup__passphrase=PASSPHRASE,
-        console__administrators=[ADMINISTRATOR],
+        console__administrators=[ADMINISTRATOR], sign_in__providers=PROVIDERS,
     ))  # fmt: skip
     running.tenant("acme")
     running.user(ADMINISTRATOR, PASSWORD, "acme")

@@ -11,6 +11,15 @@ from tests.agents.world import wait_until
 from tests.api.example import Example
 
 BASE, PASSPHRASE = "/api/v1/appliance", "a passphrase of the examples"
+_CLIENT = {"client_id": "gos", "client_secret": "secret"}
+PROVIDERS: list[dict[str, Any]] = [
+    {
+        "id": "corp", "issuer": "https://127.0.0.1:9/corp", "scim": True, **_CLIENT,
+        "roles": [{"group": "ops", "tenant": "acme", "role": "operator"}],
+    },
+    {"id": "plain", "issuer": "https://127.0.0.1:9/plain", **_CLIENT},
+]  # fmt: skip
+"""The identity providers that the examples need in `sign_in.providers`, one with SCIM; nobody signs in with them."""
 _numbers = itertools.count(1)
 
 
@@ -26,6 +35,10 @@ def tenant(client: httpx.Client) -> str:
 
 def user(client: httpx.Client) -> str:
     return str(_create(client, "/users", {"login": f"ann{next(_numbers)}@acme.example"})["id"])
+
+
+def scim_token(client: httpx.Client) -> str:
+    return str(_create(client, "/scim-tokens", {"provider": "corp", "days": 90})["id"])
 
 
 def membership(client: httpx.Client) -> dict[str, str]:
@@ -90,6 +103,11 @@ EXAMPLES: dict[str, Callable[[httpx.Client], Example]] = {
     "delete_user": lambda client: Example({"user_id": user(client)}),
     "put_membership": lambda client: Example({"user_id": user(client), "tenant_id": tenant(client)}, {"role": "owner"}),
     "delete_membership": lambda client: Example(membership(client)),
+    "list_scim_tokens": _prepared(scim_token),
+    "issue_scim_token": lambda client: Example(body={"provider": "corp", "days": 90}),
+    "get_scim_token": lambda client: Example({"token_id": scim_token(client)}),
+    "rotate_scim_token": lambda client: Example({"token_id": scim_token(client)}, {"overlap_seconds": 86_400}),
+    "revoke_scim_token": lambda client: Example({"token_id": scim_token(client)}),
     "list_backups": _prepared(backup),
     "make_backup": _prepared(_idle, body={"passphrase": PASSPHRASE}),
     "get_backup": lambda client: Example({"number": backup(client)}),

@@ -29,6 +29,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "sha256": "SHA-256 digest of the content, 64 lower-case hexadecimal digits.",
     "share_id": "Identifies the share; `shr_…`.",
     "tenant_id": "Slug of the tenant.",
+    "token_id": "Identifies the SCIM token; `sct_…`, which is not the token's text.",
     "trigger_id": "Id of the trigger in the process's definition.",
     "upload_id": "Identifies the upload; `upl_…`.",
     "user_id": "Identifies the person; `usr_…`.",

@@ -44,7 +44,9 @@ MODULES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 APPLIANCE: Mapping[str, tuple[str, ...]] = {
-    "appliance": ("appliance.backups", "appliance.health", "appliance.tenants", "appliance.users"),
+    "appliance": (
+        "appliance.backups", "appliance.health", "appliance.scim_tokens", "appliance.tenants", "appliance.users",
+    ),
 }  # fmt: skip
 """The routes of the appliance itself, which no key of a tenant reaches."""
 FAMILIES: Mapping[str, tuple[str, ...]] = {**MODULES, **APPLIANCE}

@@ -10,8 +10,12 @@ from .service import Provisioning as Provisioning
 from .tokens import LONGEST_DAYS as LONGEST_DAYS
 from .tokens import WARNING_MS as WARNING_MS
 from .tokens import ProviderToken as ProviderToken
+from .tokens import TokenState as TokenState
 from .tokens import create_token as create_token
 from .tokens import find_last_token as find_last_token
+from .tokens import get_token as get_token
 from .tokens import list_tokens as list_tokens
+from .tokens import page_tokens as page_tokens
+from .tokens import require_scim as require_scim
 from .tokens import revoke_token as revoke_token
 from .tokens import rotate_token as rotate_token

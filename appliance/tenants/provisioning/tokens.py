@@ -5,14 +5,16 @@ A token may have an end, and is rotated: a new one with as long a life replaces 
 
 import hmac
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from appliance.core import clock, ids
 from appliance.core.config.sign_in import IdentityProvider
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ExpiredApiKey, InvalidApiKey, NotFound, RevokedApiKey, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.sentences import Sentence
 from appliance.tenants.keys.keys import LAST_USED_MS, make_key_text
 from appliance.tenants.models import ScimToken
@@ -26,6 +28,7 @@ LONGEST_DAYS, LONGEST_OVERLAP_SECONDS = 3650, 30 * 86_400
 WARNING_MS = 14 * DAY_MS
 
 FindProvider = Callable[[str], IdentityProvider | None]
+TokenState = Literal["active", "replaced", "expired", "revoked"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,29 @@ class ProviderToken:
     revoked_at: int | None
     expires_at: int | None = None
     rotated_from: str | None = None
+    replaced_by: str | None = None
 
     def works_at(self, moment: int) -> bool:
         """Whether it is accepted at this moment."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > moment)
+
+    def state_at(self, moment: int) -> TokenState:
+        """`active` and `replaced` tokens are accepted; a replaced one was rotated and ends soon."""
+        if self.works_at(moment):
+            return "active" if self.replaced_by is None else "replaced"
+        return "expired" if self.revoked_at is None else "revoked"
+
+
+def require_scim(provider: IdentityProvider) -> None:
+    """ValidationFailed unless the provider is configured to add and remove people itself."""
+    if not provider.scim:
+        raise ValidationFailed(
+            Sentence(
+                "the provider %(provider)s has no `scim: true` in sign_in.providers; set it, and restart the appliance",
+                provider=provider.id,
+            ),
+            pointer="/provider",
+        )
 
 
 def create_token(
@@ -79,8 +101,8 @@ def rotate_token(
 ) -> tuple[ProviderToken, str]:
     """Replace a token by a new one, which lasts as long as the old one was meant to; returns it with its text.
 
-    The old one works for `overlap_seconds` more, or until it expires.  NotFound, Conflict if it works no more or was replaced
-    already, ValidationFailed.
+    The old one works for `overlap_seconds` more, or until it expires.  NotFound, ValidationFailed; Conflict if it works no more,
+    was replaced already, or belongs to a provider that `find_provider` does not know or that does not use SCIM any more.
     """
     if not 0 <= overlap_seconds <= LONGEST_OVERLAP_SECONDS:
         raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
@@ -91,6 +113,12 @@ def rotate_token(
             raise Conflict("this SCIM token works no more; create another one with `gos scim token PROVIDER`")
         if (newer := ScimToken.get_or_none(ScimToken.rotated_from == old.id)) is not None:
             raise Conflict(Sentence("this SCIM token was replaced by %(newer)s already; rotate that one", newer=newer.id))
+        provider = find_provider(old.provider)
+        if provider is None or not provider.scim:
+            raise Conflict(Sentence(
+                "the provider %(provider)s of this SCIM token is not in sign_in.providers with `scim: true`; add it there and "
+                "restart the appliance, or revoke the token", provider=old.provider,
+            ))  # fmt: skip
         row, text = _make_row(sealer, old.provider, None if old.expires_at is None else old.expires_at - old.created_at)
         row.rotated_from = old.id
         row.save(force_insert=True)
@@ -99,7 +127,7 @@ def rotate_token(
         fields = {
             "provider": row.provider, "new": row.id, "overlap_seconds": overlap_seconds, "expires_at": row.expires_at,
         }  # fmt: skip
-        record_token(find_provider(old.provider), "scim_token.rotate", old.id, fields, actor=actor)
+        record_token(provider, "scim_token.rotate", old.id, fields, actor=actor)
         return _to_token(row), text
 
     return db.write(rotate)
@@ -114,7 +142,21 @@ def find_last_token(provider_id: str) -> ProviderToken | None:
 
 def list_tokens() -> list[ProviderToken]:
     """Every token, the newest first."""
-    return [_to_token(row) for row in ScimToken.select().order_by(ScimToken.id.desc())]
+    return _to_tokens(list(ScimToken.select().order_by(ScimToken.id.desc())))
+
+
+def page_tokens(page: PageRequest, provider: str | None = None) -> Page[ProviderToken]:
+    """A page of the tokens, the newest first unless another order is requested; with a provider only its own."""
+    query = ScimToken.select()
+    if provider is not None:
+        query = query.where(ScimToken.provider == provider)
+    rows = paginate(query, page, {"created_at": ScimToken.created_at, "provider": ScimToken.provider, "id": ScimToken.id})
+    return Page(_to_tokens(rows.items), rows.next_cursor, rows.total)
+
+
+def get_token(token_id: str) -> ProviderToken:
+    """One token; NotFound."""
+    return _to_tokens([_get_row(token_id)])[0]
 
 
 def revoke_token(token_id: str, find_provider: FindProvider, *, actor: str = "system") -> ProviderToken:
@@ -127,7 +169,7 @@ def revoke_token(token_id: str, find_provider: FindProvider, *, actor: str = "sy
             ScimToken.update(revoked_at=row.revoked_at).where(ScimToken.id == token_id).execute()
             fields = {"provider": row.provider, "last4": row.last4}
             record_token(find_provider(row.provider), "scim_token.revoke", token_id, fields, actor=actor)
-        return _to_token(row)
+        return _to_tokens([row])[0]
 
     return db.write(revoke)
 
@@ -158,8 +200,15 @@ def find_token(sealer: Sealer, text: str) -> ProviderToken:
     return _to_token(row)
 
 
-def _to_token(row: ScimToken) -> ProviderToken:
+def _to_tokens(rows: Sequence[ScimToken]) -> list[ProviderToken]:
+    """The tokens of these rows, each with the one that replaced it."""
+    newer = ScimToken.select(ScimToken.id, ScimToken.rotated_from).where(ScimToken.rotated_from.in_([row.id for row in rows]))
+    replaced_by = {each.rotated_from: each.id for each in newer}
+    return [_to_token(row, replaced_by) for row in rows]
+
+
+def _to_token(row: ScimToken, replaced_by: Mapping[str, str] | None = None) -> ProviderToken:
     return ProviderToken(
         row.id, row.provider, row.last4, row.created_at, last_used_at=row.last_used_at, revoked_at=row.revoked_at,
-        expires_at=row.expires_at, rotated_from=row.rotated_from,
+        expires_at=row.expires_at, rotated_from=row.rotated_from, replaced_by=(replaced_by or {}).get(row.id),
     )  # fmt: skip

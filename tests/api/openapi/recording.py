@@ -31,7 +31,7 @@ from tests.api.openapi.refusals import REFUSALS
 from tests.api.resources import Resources
 from tests.api.sending import CREATING_PUTS, address, send, unknown_id
 from tests.operations.examples import EXAMPLES as OPERATION_EXAMPLES
-from tests.operations.examples import PASSPHRASE
+from tests.operations.examples import PASSPHRASE, PROVIDERS
 from tests.webapps.name_server import running_name_server
 
 REQUEST_ID = "req-example"
@@ -218,7 +218,10 @@ def main(names: list[str]) -> int:
     routes = [route for route in [*load_routes(), *load_appliance_routes()] if route.name in names or not names]
     examples = json.loads(EXAMPLES_FILE.read_text("utf-8")) if names else {}
     with tempfile.TemporaryDirectory() as folder, running_name_server() as server:
-        settings = {"demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "domains__resolvers": [server.address]}
+        settings = {
+            "demo__order_system": True, "egress__allow": ["127.0.0.0/8"], "domains__resolvers": [server.address],
+            "sign_in__providers": PROVIDERS,
+        }  # fmt: skip
         running = start(make_config(Path(folder), limits__route_calls=100_000, backup__passphrase=PASSPHRASE, **settings))
         for route in routes:
             try:

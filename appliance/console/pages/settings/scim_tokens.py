@@ -15,6 +15,7 @@ from appliance.tenants.provisioning import (
     create_token,
     find_last_token,
     list_tokens,
+    require_scim,
     revoke_token,
     rotate_token,
 )
@@ -72,19 +73,15 @@ def _url(visit: Visit) -> str:
 
 
 def _panel_of(provider_id: str, name: str, tokens: list[ProviderToken]) -> ProviderPanel:
-    replaced = {each.rotated_from for each in tokens}
-    own = [each for each in tokens if each.provider == provider_id]
-    lines = [_line_of(each, is_replaced=each.id in replaced, is_configured=bool(name)) for each in own]
+    lines = [_line_of(each, is_configured=bool(name)) for each in tokens if each.provider == provider_id]
     last = find_last_token(provider_id)
     is_ending = last is not None and last.expires_at is not None and last.expires_at < clock.now_ms() + WARNING_MS
     problem = "former" if not name else "none" if last is None else "soon" if is_ending else ""
     return ProviderPanel(provider_id, name or provider_id, lines, problem, last_end=last.expires_at if last else None)
 
 
-def _line_of(token: ProviderToken, *, is_replaced: bool, is_configured: bool) -> TokenLine:
-    works = token.works_at(clock.now_ms())
-    ended = "revoked" if token.revoked_at is not None else "expired"
-    state = ("replaced" if is_replaced else "active") if works else ended
+def _line_of(token: ProviderToken, *, is_configured: bool) -> TokenLine:
+    state = token.state_at(clock.now_ms())
     return TokenLine(token, state, can_rotate=state == "active" and is_configured)
 
 
@@ -102,11 +99,7 @@ def issue_scim_token(visit: Visit) -> Answer:
 
 def _read_provider(visit: Visit) -> IdentityProvider:
     provider = visit.services.single_sign_on.find_provider(visit.request.field("provider"))
-    if not provider.scim:
-        raise ValidationFailed(Sentence(
-            "the provider %(provider)s has no `scim: true` in sign_in.providers; set it, and restart the appliance",
-            provider=provider.id,
-        ), pointer="/provider")  # fmt: skip
+    require_scim(provider)
     return provider
 
 
@@ -134,8 +127,8 @@ def rotate_scim_token(visit: Visit, token_id: str) -> Answer:
         overlap = visit.request.field("overlap")
         if overlap not in dict(OVERLAPS):
             raise ValidationFailed("choose when the old token ends", pointer="/overlap")
-        find = visit.services.single_sign_on.find_provider
-        token, text = rotate_token(visit.services.sealer, token_id, find, int(overlap), actor=visit.scope.actor)
+        configured = {each.id: each for each in visit.services.single_sign_on.providers}
+        token, text = rotate_token(visit.services.sealer, token_id, configured.get, int(overlap), actor=visit.scope.actor)
     except ApplianceError as error:
         return _page(visit, error)
     return _show_text(visit, token, text)
