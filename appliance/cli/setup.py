@@ -44,7 +44,7 @@ def run_init(args: argparse.Namespace) -> int:
     first_run = config.data / FIRST_RUN
     with opened_store(config, create=True) as sealer:
         if not service.has_any_account():
-            set_up(config, sealer, first_run, sys.stdin.read().strip() if args.password_stdin else "")
+            set_up(config, sealer, first_run, sys.stdin.read().strip() if args.password_stdin else None)
         is_there = any(tenant.id == TENANT for tenant in service.list_tenants())
         is_temporary = temporary_passwords.is_temporary(USER)
     if is_there and first_run.exists():
@@ -66,7 +66,7 @@ def _configured(args: argparse.Namespace) -> Config:
     return written
 
 
-def set_up(config: Config, sealer: Sealer, first_run: Path, password: str = "") -> None:
+def set_up(config: Config, sealer: Sealer, first_run: Path, password: str | None = None) -> None:
     """Create the tenant `demo` with the starter, an owner and a key that expires after 24 hours, and write them to a file.
 
     Without an own `password` the owner gets a temporary one, which is written there and replaced at the first sign-in.
@@ -75,10 +75,10 @@ def set_up(config: Config, sealer: Sealer, first_run: Path, password: str = "") 
     """
     from appliance.app.composition import apply_starter
 
-    temporary = None if password else temporary_passwords.make_temporary_password(config)
-    if temporary is None:
+    if password is not None:
         person, secret = people.prepare_user(USER, password), {}
     else:
+        temporary = temporary_passwords.make_temporary_password(config)
         until = clock.rfc3339(temporary.expires_at)
         person = people.prepare_user(USER, temporary.text, expires_at=temporary.expires_at)
         secret = {"console_password": temporary.text, "console_password_expires_at": until}

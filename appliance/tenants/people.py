@@ -23,7 +23,7 @@ from .models import ApiKey, InvitationRow, Membership, Person, Session, Tenant
 from .scopes import ROLES, scopes_of_role
 from .sign_in.password_checks import SignInFailed
 from .sign_in.password_rules import MAX_LENGTH, check_new_password
-from .trails import record_for_appliance
+from .trails import record_everywhere, record_for_appliance
 
 # RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
 _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
@@ -67,9 +67,20 @@ def check_login(login: str) -> str:
 
 
 def set_password(login: str, password: str, *, expires_at: int | None = None) -> Person:
-    """Replace a password, with `expires_at` by a temporary one; all sessions of that user end.  ValidationFailed, NotFound."""
+    """Replace a password, with `expires_at` by a temporary one; all sessions of that user end.  ValidationFailed, NotFound.
+
+    It is in the audit trails of the appliance and of the user's tenants, because whoever knows the password can act as the user.
+    """
     hashed = hash_new_password(normalize_login(login), password)
-    return db.write(lambda: replace_password(login, hashed, expires_at))
+
+    def store() -> Person:
+        person = replace_password(login, hashed, expires_at)
+        fields = {"login": person.login, "temporary": expires_at is not None}
+        record_for_appliance("password.set", person.id, fields)
+        record_everywhere(person.id, "password.set", fields, actor="system")
+        return person
+
+    return db.write(store)
 
 
 def hash_new_password(login: str, password: str) -> str:
@@ -154,7 +165,6 @@ def check_password(login: str, password: str) -> Person:
     """The user with this login and password; SignInFailed takes as long for an unknown login, AccountDisabled, PasswordExpired.
 
     Whoever lets the user in asks `temporary_passwords.must_replace` first.
-
     `password_checks` limits attempts: accounts are never locked, because anyone could lock somebody else's.
     """
     person: Person | None = Person.get_or_none(Person.login == normalize_login(login))

@@ -92,6 +92,14 @@ def test_an_operator_may_choose_the_first_password(gos: Init, data: Path, monkey
     assert "seven green" not in (data / "first-run.json").read_text("utf8")
 
 
+def test_an_empty_first_password_is_refused(gos: Init, data: Path) -> None:
+    """As of a script whose variable is not set: it expects no temporary password."""
+    code, _, err = gos("init", "--password-stdin", stdin="\n")
+    assert (code, "a password must have 15 to 1000 characters" in err) == (1, True), err
+    assert not (data / "first-run.json").exists()
+    assert gos("init", "--password-stdin", stdin="seven green bottles hum quietly\n")[0] == 0
+
+
 def test_a_later_start_offers_the_first_password_only_while_it_works(gos: Init) -> None:
     for _ in range(2):
         assert "the first sign-in asks for your own" in gos("init")[1]

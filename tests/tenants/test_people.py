@@ -1,5 +1,6 @@
 """Users, their passwords, roles and sessions."""
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,8 +12,10 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.tenants import accounts, people
+from appliance.monitor import AuditFilter, audit
+from appliance.tenants import accounts, appliance_scope, people
 from appliance.tenants.keys import keys
 from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL_SCOPES, ROLES, SCOPES, scopes_of_role
@@ -178,6 +181,17 @@ def test_a_session_ends_with_time_sign_out_role_and_password(one: TenantScope, a
     people.set_password(LOGIN, "another long password")
     assert find(sealer, token, "one") is None
     assert people.check_password(LOGIN, "another long password").id == ann
+
+
+def test_a_password_that_an_operator_sets_is_in_the_trails(ann: str, one: TenantScope) -> None:
+    """Whoever knows it can act as the person."""
+    people.set_password(LOGIN, "another long password")
+    people.set_password(LOGIN, "one for the first sign-in", expires_at=clock.now_ms() + HOUR)
+    for scope in (one, appliance_scope()):
+        entries = audit.list_entries(scope, AuditFilter(action="password.set"), PageRequest()).items
+        assert [(each.actor, each.subject, json.loads(each.fields)) for each in reversed(entries)] == [
+            ("system", ann, {"login": LOGIN, "temporary": is_temporary}) for is_temporary in (False, True)
+        ]
 
 
 def test_use_extends_a_session(ann: str, sealer: Sealer) -> None:
