@@ -229,6 +229,15 @@ def test_entries_of_another_trail_are_refused(acme: TenantScope, other: TenantSc
     assert not verify([line.encode(), false.encode()]).is_signed
 
 
+def test_what_the_key_has_signed_otherwise_is_no_checkpoint(exported: list[bytes], keys: AuditKeys) -> None:
+    last = {**json.loads(exported[6]), "action": "report.sign"}
+    del last["signature"]
+    text = json.dumps(last)
+    signature = keys.current().sign(f"{text}\n".encode())
+    signed = f'{text[:-1]}, "signature": "{signature}"}}\n'
+    assert verify([*exported[:6], signed.encode()]).chain.reason == "line 7 is signed, but is no checkpoint"
+
+
 def test_a_rotation_keeps_the_earlier_public_key_and_is_in_the_trail(exported: list[bytes], keys: AuditKeys) -> None:
     before = keys.current().fingerprint
     after = keys.rotate(TenantScope(APPLIANCE, "system"))

@@ -51,6 +51,22 @@ def test_wrong_tokens_are_slowed_down_and_right_ones_are_not(
     assert send(live, corp.token).status_code == 200
 
 
+def test_expired_tokens_are_slowed_down_like_wrong_ones(live: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = live.services.single_sign_on.find_provider("corp")
+    token, text = create_token(live.services.sealer, provider, days=1)
+    db.write(lambda: db.execute("UPDATE scim_token SET expires_at = ? WHERE id = ?", (clock.now_ms(), token.id)))
+    monkeypatch.setattr(live.services.provisioning, "attempts", Attempts(free=20, first=2.0, longest=300.0))
+    assert {send(live, text).status_code for _ in range(30)} == {401, 429}
+
+
+def test_a_rotation_does_not_lengthen_the_life_of_the_old_token(live: Running) -> None:
+    sso = live.services.single_sign_on
+    token, _ = create_token(live.services.sealer, sso.find_provider("corp"), days=1)
+    rotate_token(live.services.sealer, token.id, sso.find_provider, 30 * 86_400)
+    (old,) = [each for each in list_tokens() if each.id == token.id]
+    assert old.expires_at == token.expires_at
+
+
 def test_a_provider_has_a_rate(live: Running, corp: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.tenants.provisioning.service.REQUESTS", 0)
     refused = corp.send("GET", "/Users")

@@ -19,7 +19,7 @@ from appliance.tenants import accounts, appliance_scope, people
 from appliance.tenants.keys import keys
 from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL_SCOPES, ROLES, SCOPES, scopes_of_role
-from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in import sessions, temporary_passwords
 from appliance.tenants.sign_in.password_checks import SignInFailed
 from tests.hashing import ORIGINAL_HASHER
 
@@ -181,6 +181,20 @@ def test_a_session_ends_with_time_sign_out_role_and_password(one: TenantScope, a
     people.set_password(LOGIN, "another long password")
     assert find(sealer, token, "one") is None
     assert people.check_password(LOGIN, "another long password").id == ann
+
+
+def test_an_own_password_replaces_only_the_temporary_one_that_was_checked(ann: str) -> None:
+    """Not one that was set, nor that of an account that was disabled, while the person chose theirs."""
+    people.set_password(LOGIN, "one for the first sign-in", expires_at=clock.now_ms() + HOUR)
+    checked = people.check_password(LOGIN, "one for the first sign-in")
+    people.set_password(LOGIN, "set by an operator since")
+    with pytest.raises(SignInFailed, match="has just been changed"):
+        temporary_passwords.replace_temporary_password(checked, "seven green bottles hum")
+    people.set_password(LOGIN, "one for the first sign-in", expires_at=clock.now_ms() + HOUR)
+    checked = people.check_password(LOGIN, "one for the first sign-in")
+    accounts.disable_account(LOGIN, may_leave_ownerless=True)
+    with pytest.raises(people.AccountDisabled):
+        temporary_passwords.replace_temporary_password(checked, "seven green bottles hum")
 
 
 def test_a_password_that_an_operator_sets_is_in_the_trails(ann: str, one: TenantScope) -> None:

@@ -18,7 +18,8 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import AuditFilter, audit
 from appliance.tenants import AccountChanges, AccountSpec, accounts, people, service, service_accounts
-from appliance.tenants.grants import continued_access
+from appliance.tenants.grants import confirmations, continued_access
+from appliance.tenants.grants.confirmations import ConfirmationRequest
 from appliance.tenants.keys import KeySpec, adoption, keys, lineage
 from tests.redteam.test_key_lineage import SEALER, by, issue, make_person, one, use
 
@@ -160,6 +161,16 @@ def test_a_key_whose_issuer_has_left_moves_to_an_account(ann: TenantScope, one: 
     service_accounts.adopt_key(by(issue(bob, NARROW, daily_requests=5)[1]), account, key_id)
     assert by(text).scopes == set(NARROW)
     assert keys.get_key(one, key_id).daily_requests == 5
+
+
+def test_a_key_that_was_moved_waits_for_no_owner_any_more(ann: TenantScope, one: TenantScope) -> None:
+    """Confirmed later, it would be taken out of the account."""
+    account = create(ann, "home", WIDE)
+    key_id, _ = issue(make_person(one, "bob@acme.test"), NARROW)
+    request = ConfirmationRequest("key", key_id, "d1", {})
+    db.write(lambda: confirmations.request_confirmation(one, request))
+    service_accounts.adopt_key(ann, account, key_id)
+    assert confirmations.list_open(one) == []
 
 
 def test_a_service_account_cannot_change_itself(ann: TenantScope) -> None:
