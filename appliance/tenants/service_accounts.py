@@ -322,6 +322,8 @@ def _check_texts(title: str, description: str) -> None:
         raise ValidationFailed("title must have 1 to 200 printable characters", pointer="/title")
     if len(description) > MAX_DESCRIPTION:
         raise ValidationFailed("description must have at most 2,000 characters", pointer="/description")
+    if "\0" in description:
+        raise ValidationFailed("a text contains a NUL character (U+0000), which is not allowed; remove it", pointer="/description")
 
 
 def _check_may_give(scope: TenantScope, scopes: Iterable[str]) -> None:

@@ -57,6 +57,16 @@ def test_an_account_gets_only_scopes_that_its_creator_has(ann: TenantScope, narr
     assert service_accounts.get_account(ann, account).scopes == tuple(sorted(NARROW))
 
 
+def test_a_description_that_a_database_server_refuses_is_refused_everywhere(ann: TenantScope) -> None:
+    """An appliance on SQLite that had one could not be moved to PostgreSQL."""
+    account = create(ann, "robot", NARROW)
+    with pytest.raises(ValidationFailed, match="contains a NUL character"):
+        service_accounts.create_account(ann, AccountSpec("other", "Other", NARROW, description="a\0b"))
+    with pytest.raises(ValidationFailed, match="contains a NUL character") as refused:
+        service_accounts.change_account(ann, account, AccountChanges(description="a\0b"))
+    assert refused.value.details[0].pointer == "/description"
+
+
 def test_a_tenant_has_a_bounded_number_of_accounts(ann: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     assert service_accounts.MAX_ACCOUNTS == 200
     monkeypatch.setattr(service_accounts, "MAX_ACCOUNTS", 2)
