@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from appliance import migrations
 from appliance.core.database import db
+from appliance.core.database.loading import advance_sequences, defer_foreign_keys, insert_rows
 from appliance.core.sentences import Sentence
 from appliance.datapool import from_stored
 from appliance.datapool import tables as entity_tables
@@ -201,6 +202,21 @@ def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: RowFilte
     rows = source.rows(f'SELECT {listed} FROM "{table}"{where}', params)  # noqa: S608
     while batch := list(islice(rows, BATCH)):
         file.executemany(sql, [[instead.get(i, value) for i, value in enumerate(row)] for row in batch] if instead else batch)
+
+
+def load_rows(source: Source) -> None:
+    """Inside a write on a server that has the migrations of the source: create its entity tables, and replace all rows by its."""
+    for statement in entity_statements(source, sqlite=False):
+        db.execute(statement)
+    tables = source.tables()
+    with defer_foreign_keys(tables):
+        for table in reversed(tables):
+            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # rows inserted by the baseline
+        for table in tables:
+            columns = source.columns(table)
+            listed = ", ".join(f'"{column}"' for column in columns)
+            insert_rows(table, columns, source.rows(f'SELECT {listed} FROM "{table}"'))  # noqa: S608
+    advance_sequences(source.sequences())
 
 
 def build_text_indexes(file: sqlite3.Connection) -> None:

@@ -16,7 +16,6 @@ from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, key_id, load_keys, open_digest_key, read_key_file
 from appliance.core.database import db
-from appliance.core.database.loading import advance_sequences, defer_foreign_keys, insert_rows
 from appliance.core.database.presence import is_any_alive
 from appliance.core.errors import Conflict
 from appliance.core.scope import tenant_ids
@@ -24,7 +23,7 @@ from appliance.core.sentences import Sentence
 from appliance.tenants import record_for_appliance
 
 from .backup_jobs import delete_all as delete_all_backup_jobs
-from .copying import FileSource, entity_statements
+from .copying import FileSource, load_rows
 from .creation import DATABASE, FILES, KEY
 from .jobs.records import delete_all as delete_all_jobs
 from .parts import BackupSource, sync_folder
@@ -245,23 +244,9 @@ def _load(path: Path) -> None:
 
     def load() -> None:
         with open_snapshot(path) as file:
-            _load_rows(FileSource(file.execute))
+            load_rows(FileSource(file.execute))
 
     db.write(load)
-
-
-def _load_rows(source: FileSource) -> None:
-    for statement in entity_statements(source, sqlite=False):
-        db.execute(statement)
-    tables = source.tables()
-    with defer_foreign_keys(tables):
-        for table in reversed(tables):
-            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # rows inserted by the baseline
-        for table in tables:
-            columns = source.columns(table)
-            listed = ", ".join(f'"{column}"' for column in columns)
-            insert_rows(table, columns, source.rows(f'SELECT {listed} FROM "{table}"'))  # noqa: S608
-    advance_sequences()
 
 
 def _upload_contents(places: Places, folder: Path) -> None:

@@ -34,13 +34,19 @@ def take_snapshot(url: str, target: Path, should_stop: ShouldStop = never) -> No
                     refuse_stopping(should_stop)
                     raise
         else:
-            with closing(sqlite3.connect(target, isolation_level=None)) as file, db.snapshot():
-                _copy_all(file, should_stop)
+            with db.snapshot():
+                copy_server(target, should_stop)
+
+
+def copy_server(target: Path, should_stop: ShouldStop = never) -> None:
+    """Writes all that the transaction of this thread sees on a server to a new file, which is not synced."""
+    with closing(sqlite3.connect(target, isolation_level=None)) as file:
+        _copy_all(file, should_stop)
 
 
 def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
     source = open_source()
-    file.execute("PRAGMA synchronous=OFF")  # a temporary file, which is verified before it is used
+    file.execute("PRAGMA synchronous=OFF")
     file.execute("BEGIN")
     create_schema(file, source)
     for table in source.tables():

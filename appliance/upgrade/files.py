@@ -49,14 +49,9 @@ class ExclusiveFile:
             with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
                 self._file.backup(copy)
                 copy.execute("PRAGMA journal_mode=DELETE")  # a single file, whatever opens it
-            digest = hash_file(draft)
-            with draft.open("rb") as file:
-                os.fsync(file.fileno())
-            draft.replace(target)
-            sync_folder(target.parent)
+            return place_file(draft, target)
         finally:
             draft.unlink(missing_ok=True)
-        return digest
 
     def replace_with(self, source: Path) -> None:
         """Replace the whole content by that of another file, in one durable transaction."""
@@ -100,6 +95,16 @@ def exclusive_file(path: Path) -> Iterator[ExclusiveFile]:
                 "another process uses %(path)s: stop the appliance, and wait until other `gos` commands have ended", path=path
             )) from error
         yield ExclusiveFile(path, connection)
+
+
+def place_file(draft: Path, target: Path) -> str:
+    """Give a complete file its name, durably; returns its sha256."""
+    digest = hash_file(draft)
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    draft.replace(target)
+    sync_folder(target.parent)
+    return digest
 
 
 def copy_file(source: Path, target: Path) -> None:

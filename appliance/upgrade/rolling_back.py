@@ -3,18 +3,22 @@
 import dataclasses
 from pathlib import Path
 
+from appliance import migrations
 from appliance.backups import full_disks
 from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 
 from . import journal as journals
-from .checks import file_of, make_plan, refuse_running
+from .checks import file_of, make_plan, opened_database, refuse_running
 from .files import exclusive_file, hash_file
 from .journal import DONE, ROLLED_BACK, ROLLING_BACK, Journal, copy_of, read_journal, upgrade_lock
+from .marks import is_marked
 from .options import Report
 from .problems import UpgradeFailed
+from .servers import put_back
 from .settling import settle
 
 
@@ -29,24 +33,44 @@ def roll_back(config: Config, report: Report, *, lose_changes: bool) -> Journal:
         refuse_running(config)
         journal, copy = _find_copy(config, settle(config, report))
         if journal.used_at and not lose_changes:
-            raise Conflict(Sentence(
-                "this release has used the database since %(used)s, and a roll back loses what was written since the upgrade at "
-                "%(copied)s. Add --lose-changes if that is right; make a backup before, with `gos backup FILE`",
-                used=clock.rfc3339(journal.used_at), copied=clock.rfc3339(journal.copied_at),
-            ))
+            raise _used(journal)
         path = file_of(config)
         if path is None:
-            raise _no_copy()
-        with exclusive_file(path) as file, full_disks():
-            _refuse_other(journal, file.last_migration())
-            journals.save_journal(config.data, dataclasses.replace(journal, state=ROLLING_BACK))
-            file.replace_with(copy)
+            _put_back_on_server(config, journal, copy, lose_changes=lose_changes)
+        else:
+            with exclusive_file(path) as file, full_disks():
+                _refuse_other(journal, file.last_migration())
+                journals.save_journal(config.data, dataclasses.replace(journal, state=ROLLING_BACK))
+                file.replace_with(copy)
         text = f"the database of before the upgrade is back, with migration {journal.from_number}: start the former release"
         ended = dataclasses.replace(journal, state=ROLLED_BACK, ended_at=clock.now_ms(), copy_sha256="")
         journals.save_journal(config.data, ended.with_step("roll back", text))
         copy.unlink()
     report("rolled back", text)
     return ended
+
+
+def _used(journal: Journal) -> Conflict:
+    return Conflict(Sentence(
+        "this release has used the database since the upgrade at %(copied)s, and a roll back loses what was written. Add "
+        "--lose-changes if that is right; make a backup before, with `gos backup FILE`", copied=clock.rfc3339(journal.copied_at),
+    ))  # fmt: skip
+
+
+def _put_back_on_server(config: Config, journal: Journal, copy: Path, *, lose_changes: bool) -> None:
+    def check() -> None:
+        _refuse_other(journal, migrations.last_applied())
+        if not lose_changes and not is_marked():
+            raise _used(journal)
+
+    def replace() -> None:
+        check()  # again, now that nobody else can write
+        put_back(copy)
+
+    with opened_database(config):
+        check()
+        journals.save_journal(config.data, dataclasses.replace(journal, state=ROLLING_BACK))
+        db.write(replace)
 
 
 def _find_copy(config: Config, journal: Journal | None) -> tuple[Journal, Path]:
@@ -73,8 +97,8 @@ def _refuse_other(journal: Journal, number: int) -> None:
 
 def _no_copy() -> UpgradeFailed:
     return UpgradeFailed(
-        "there is no copy of a former database: none was upgraded, it is on a server, or the copy was deleted. To go back, restore "
-        "a backup of before the upgrade, with the release that made it"
+        "there is no copy of a former database: none was upgraded, or the copy was deleted. To go back, restore a backup of before "
+        "the upgrade, with the release that made it"
     )
 
 

@@ -17,8 +17,10 @@ from . import journal as journals
 from .checks import Plan, connector_problems, failing_as, file_of, make_plan, opened_database, refuse_full_disk, refuse_running
 from .files import copy_file, exclusive_file
 from .journal import DONE, FAILED, PREPARING, SWAPPING, Journal, copy_of, upgrade_lock
+from .marks import mark_unused
 from .options import UpgradeOptions, UpgradeResult
 from .problems import UpgradeFailed
+from .servers import copy_aside
 from .settling import settle
 from .swapping import migrate_compared
 from .trials import Candidate, Trial, try_out
@@ -141,8 +143,14 @@ class _Run:
         _refuse_problems(self._options, trial.problems)
         self._save(state=SWAPPING)
         with failing_as(_FAILED), opened_database(self._config):
-            migrate_compared()
+            migrate_compared(self._copy_server, mark_unused)
         return trial
+
+    def _copy_server(self) -> None:
+        copy = copy_of(self._config.data)
+        with full_disks():
+            self._save(copy_sha256=copy_aside(copy), copied_at=clock.now_ms())
+        self._record("copy", f"the rows of the former database are kept in {copy}")
 
     @contextmanager
     def _recording_failure(self) -> Iterator[None]:

@@ -19,9 +19,9 @@ from appliance.backups import restoring
 from appliance.backups.verification import read_backup
 from appliance.core.config import Config, load_config
 from appliance.core.database import db
-from appliance.upgrade import UpgradeOptions, files
+from appliance.upgrade import UpgradeOptions, files, roll_back
 from appliance.upgrade import journal as journals
-from appliance.upgrade.journal import SWAPPING, Journal
+from appliance.upgrade.journal import ROLLING_BACK, SWAPPING, Journal
 from appliance.upgrade.swapping import migrate_compared
 from tests.upgrade.killing import watch_sqlite
 from tests.upgrade.make import FOLDER
@@ -141,8 +141,8 @@ def _die_at_statement(number: int) -> None:
     watch_sqlite(is_last)
 
 
-def migrate_until(url: str, number: int) -> int:
-    """Migrate a database on a server by one transaction; die at the statement of this number, reads not counted."""
+def _die_on_server(number: int) -> None:
+    """Die at a statement to a server, counted from 0, reads not counted."""
     import psycopg
 
     execute, left = psycopg.ClientCursor.execute, number
@@ -156,7 +156,20 @@ def migrate_until(url: str, number: int) -> int:
         return execute(self, query, params, **options)
 
     psycopg.ClientCursor.execute = watched  # type: ignore[method-assign]
+
+
+def migrate_until(url: str, number: int) -> int:
+    """Migrate a database on a server by one transaction; die at a statement."""
+    _die_on_server(number)
     db.open_database(url)
     migrate_compared()
     db.close_database()
+    return 0
+
+
+def roll_back_until(data: str, url: str, number: int) -> int:
+    """Put the former database back on a server; die at a statement of that transaction."""
+    journals.save_journal = _on_state(ROLLING_BACK, partial(_die_on_server, number))
+    config = load_config(environment={}, flags={"storage.data": data, "storage.database": url})
+    roll_back(config, Steps().report, lose_changes=False)
     return 0

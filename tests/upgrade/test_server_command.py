@@ -1,5 +1,6 @@
 """`gos upgrade` of a PostgreSQL database: all migrations are one transaction of the server."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import psycopg
 import pytest
 
 from appliance import migrations
-from appliance.core.config import Config
+from appliance.app.store import open_store
+from appliance.core.config import Config, load_config
 from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.migrations import development, last_number
@@ -16,8 +18,8 @@ from appliance.upgrade.problems import UpgradeFailed
 from appliance.upgrade.swapping import migrate_compared
 from tests.forking import Forked
 from tests.store.cluster import Cluster
-from tests.upgrade.old_data import Steps, make_old_data, migrate_until
-from tests.upgrade.test_command import break_migration, state_of
+from tests.upgrade.old_data import Steps, make_old_data, migrate_until, roll_back_until
+from tests.upgrade.test_command import break_migration, leftovers, state_of
 from tests.upgrade.test_kills import read_state
 from tests.upgrade.test_upgrade import opened
 
@@ -44,8 +46,52 @@ def test_it_is_rehearsed_in_a_file_and_upgraded_at_once(old: Config, cluster: Cl
     assert upgrade(old, steps.options()).is_changed
     assert steps.names()[-2:] == ["swap", "done"]
     assert state_of(old) == new
-    with pytest.raises(UpgradeFailed, match="it is on a server"):
-        roll_back(old, steps.report, lose_changes=True)
+    assert roll_back(old, steps.report, lose_changes=False).state == "rolled_back"
+    assert state_of(old) == former
+    assert leftovers(old) == ["journal.json", "lock"]
+    assert upgrade(old, steps.options()).is_changed
+    assert state_of(old) == new
+
+
+def test_a_use_by_another_machine_is_noticed(old: Config, tmp_path: Path) -> None:
+    """Its data folder has another journal, but the database is the same."""
+    former = state_of(old)
+    upgrade(old, Steps().options())
+    shutil.copytree(old.data, tmp_path / "other", ignore=shutil.ignore_patterns("upgrade"))
+    other = load_config(environment={}, flags={"storage.data": str(tmp_path / "other"), "storage.database": old.database_url})
+    open_store(other)
+    db.close_database()
+    with pytest.raises(Conflict, match="has used the database since the upgrade"):
+        roll_back(old, Steps().report, lose_changes=False)
+    roll_back(old, Steps().report, lose_changes=True)
+    assert state_of(old) == former
+
+
+def test_a_roll_back_that_is_killed_at_any_statement_changes_nothing(old: Config, tmp_path: Path) -> None:
+    former = state_of(old)
+    upgrade(old, Steps().options())
+    new = state_of(old)
+    for number in (0, 3, 100, 400):
+        code = Forked(roll_back_until, str(old.data), old.database_url, number, log=tmp_path / "log").wait(60)
+        assert code == -9, (tmp_path / "log").read_text()
+        with opened(old.database_url):
+            db.write(lambda: db.rows("SELECT 1"))  # waits until the server has rolled back
+        assert state_of(old) == new
+    steps = Steps()
+    roll_back(old, steps.report, lose_changes=False)
+    assert steps.names() == ["settle", "rolled back"]
+    assert state_of(old) == former
+
+
+def test_a_roll_back_that_does_not_bring_every_row_changes_nothing(old: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    upgrade(old, Steps().options())
+    new = state_of(old)
+    monkeypatch.setattr("appliance.backups.copying.insert_rows", lambda table, columns, rows: 0)
+    with pytest.raises(UpgradeFailed, match="would not have all rows"):
+        roll_back(old, Steps().report, lose_changes=False)
+    monkeypatch.undo()
+    assert state_of(old) == new
+    roll_back(old, Steps().report, lose_changes=False)
 
 
 @pytest.mark.parametrize(("statement", "why"), [
