@@ -2,36 +2,40 @@
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.config.sign_in import IdentityProvider
-from appliance.core.errors import NotFound
+from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, accounts, people, service
 from appliance.tenants.provisioning import ProviderToken
 from appliance.tenants.second_factors import factors
-from appliance.tenants.sign_in import TemporaryPassword, temporary_passwords
+from appliance.tenants.sign_in import temporary_passwords
 
 from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
+
+LASTING = "the next sign-in does not ask for an own password: for your own account, and for those that programs sign in with"
 
 
 def add_commands(commands: Any) -> None:
     user = commands.add_parser("user", help="add, list, disable, enable or delete users, set a password, or reset second factors")
     what = user.add_subparsers(dest="what", required=True)
-    add = what.add_parser("add", help="add a user; a temporary password is printed, or an own one read with --password-stdin")
+    add = what.add_parser("add", help="add a user; a temporary password is printed, or read with --password-stdin")
     add.add_argument("login")
     add.add_argument("--tenant")
     add.add_argument("--role", choices=ROLES, default="viewer")
-    add.add_argument("--password-stdin", action="store_true")
+    add.add_argument("--password-stdin", action="store_true", help="read a temporary password from standard input")
+    add.add_argument("--lasting", action="store_true", help=f"{LASTING}; with --password-stdin")
     add_json(add)
     add.set_defaults(run=run_add)
     listing = what.add_parser("list", help="list the users with their state and tenants")
     add_json(listing)
     listing.set_defaults(run=run_list)
     for name, help_text, run in (
-        ("password", "set a password from standard input, or print a temporary one; the user's sessions end", run_password),
+        ("password", "set a temporary password from standard input, or print one; the user's sessions end", run_password),
         ("disable", "end a user's sessions; nothing of the account works, API keys included, until it is enabled", run_disable),
         ("enable", "let a disabled user sign in again; their API keys work again", run_enable),
         ("reset-factors", "remove a user's passkeys, apps and recovery codes, and end their sessions", run_reset_factors),
@@ -40,7 +44,9 @@ def add_commands(commands: Any) -> None:
         one = what.add_parser(name, help=help_text)
         one.add_argument("login")
         if run is run_password:
-            one.add_argument("--generate", action="store_true", help="print a temporary password, which the next sign-in replaces")
+            how = one.add_mutually_exclusive_group()
+            how.add_argument("--generate", action="store_true", help="print a password, instead of reading one")
+            how.add_argument("--lasting", action="store_true", help=LASTING)
         if run in (run_disable, run_delete):
             last = "even if they are the last owner of a tenant"
             one.add_argument(accounts.LEAVE_FLAG, dest="leave", action="store_true", help=last)
@@ -52,29 +58,47 @@ def add_commands(commands: Any) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
+    if args.lasting and not args.password_stdin:
+        raise ValidationFailed("--lasting is for a password that you choose: add --password-stdin; a printed one is temporary")
     config = args.load()
-    temporary = None if args.password_stdin else temporary_passwords.make_temporary_password(config)
+    password = _choose_password(args, config, is_printed=not args.password_stdin)
     with opened_store(config):
         if args.tenant:
             service.get_tenant(args.tenant)
-        if temporary is None:
-            people.create_user(args.login, sys.stdin.read().strip())
-        else:
-            people.create_user(args.login, temporary.text, expires_at=temporary.expires_at)
+        people.create_user(args.login, password.text, expires_at=password.expires_at)
         if args.tenant:
             people.add_member(service.system_scope(args.tenant), args.login, args.role)
-    _print_password(args, f"user {args.login} added", temporary)
+    _print_password(args, f"user {args.login} added", password)
     return 0
 
 
-def _print_password(args: argparse.Namespace, result: str, temporary: TemporaryPassword | None) -> None:
-    """Print the result, with the temporary password if there is one."""
-    if temporary is None:
+@dataclass(frozen=True)
+class _Password:
+    """The password to set, and until when it can be replaced if it is temporary; the text is printed if the operator lacks it."""
+
+    text: str
+    expires_at: int | None
+    is_printed: bool
+
+
+def _choose_password(args: argparse.Namespace, config: Config, *, is_printed: bool) -> _Password:
+    """A new password to print, or that from standard input, which is temporary as well unless the operator wants it to last."""
+    if is_printed:
+        temporary = temporary_passwords.make_temporary_password(config)
+        return _Password(temporary.text, temporary.expires_at, is_printed=True)
+    until = None if args.lasting else temporary_passwords.temporary_until(config)
+    return _Password(sys.stdin.read().strip(), until, is_printed=False)
+
+
+def _print_password(args: argparse.Namespace, result: str, password: _Password) -> None:
+    """Print the result, until when a temporary password can be replaced, and the password if the appliance has made it up."""
+    if password.expires_at is None:
         print_result(args, result, login=args.login)
         return
-    until = clock.rfc3339(temporary.expires_at)
-    sentence = f"{result}; password: {temporary.text}  (temporary: the first sign-in, until {until}, asks for an own one)"
-    print_result(args, sentence, login=args.login, password=temporary.text, password_expires_at=until)
+    until, printed = clock.rfc3339(password.expires_at), {"password": password.text} if password.is_printed else {}
+    text = f"; password: {password.text}  (" if password.is_printed else "  (the password is "
+    sentence = f"{result}{text}temporary: the first sign-in, until {until}, asks for an own one)"
+    print_result(args, sentence, login=args.login, **printed, password_expires_at=until)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -85,6 +109,7 @@ def run_list(args: argparse.Namespace) -> int:
             {
                 "id": row.user_id, "login": row.login, "state": row.state, "created_at": clock.rfc3339(row.created_at),
                 "disabled_at": clock.optional_rfc3339(row.disabled_at),
+                "password_expires_at": clock.optional_rfc3339(row.password_expires_at),
                 "tenants": [{"id": tenant, "role": role} for tenant, role in row.roles],
             }
             for row in rows
@@ -99,13 +124,10 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_password(args: argparse.Namespace) -> int:
     config = args.load()
-    temporary = temporary_passwords.make_temporary_password(config) if args.generate else None
+    password = _choose_password(args, config, is_printed=args.generate)
     with opened_store(config):
-        if temporary is None:
-            people.set_password(args.login, sys.stdin.read().strip())
-        else:
-            people.set_password(args.login, temporary.text, expires_at=temporary.expires_at)
-    _print_password(args, f"password of {args.login} set", temporary)
+        people.set_password(args.login, password.text, expires_at=password.expires_at)
+    _print_password(args, f"password of {args.login} set", password)
     return 0
 
 

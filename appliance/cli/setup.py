@@ -46,9 +46,9 @@ def run_init(args: argparse.Namespace) -> int:
         if not service.has_any_account():
             set_up(config, sealer, first_run, sys.stdin.read().strip() if args.password_stdin else None)
         is_there = any(tenant.id == TENANT for tenant in service.list_tenants())
-        is_temporary = temporary_passwords.is_temporary(USER)
+        expires_at = temporary_passwords.find_expiry(USER)
     if is_there and first_run.exists():
-        print(welcome(config, first_run, is_temporary=is_temporary))
+        print(welcome(config, first_run, expires_at))
     return 0
 
 
@@ -127,12 +127,15 @@ def write_private(path: Path, content: dict[str, str]) -> None:
     draft.replace(path)
 
 
-def welcome(config: Config, first_run: Path, *, is_temporary: bool) -> str:
-    """The next steps, with a command to paste.  They may end up in logs, so they contain neither the password nor the key."""
+def welcome(config: Config, first_run: Path, expires_at: int | None) -> str:
+    """The next steps, with a command to paste.  They may end up in logs, so they contain neither the password nor the key.
+
+    `expires_at` is that of the first user's password, None if it is not temporary.
+    """
     try:
         first = json.loads(first_run.read_text("utf8"))
         base, user, since = first["base_url"], first["console_user"], clock.parse_rfc3339(first["created_at"])
-        access = _describe_password(first, first_run, is_temporary=is_temporary)
+        access = _describe_password(first, first_run, expires_at)
     except (ValueError, KeyError, TypeError):
         return f"{first_run} cannot be read; delete it, and set a password with `gos user password LOGIN`"
     try_it = curl_line(config, starter_input(), base, first_run)
@@ -145,11 +148,13 @@ def welcome(config: Config, first_run: Path, *, is_temporary: bool) -> str:
     )
 
 
-def _describe_password(first: Mapping[str, str], first_run: Path, *, is_temporary: bool) -> str:
+def _describe_password(first: Mapping[str, str], first_run: Path, expires_at: int | None) -> str:
     """Which password the first user has, without saying it.  ValueError."""
     until, text = first.get("console_password_expires_at", ""), first.get("console_password")
-    if text is None or (until and not is_temporary):
+    if expires_at is None and (text is None or until):
         return "with your own password"
+    if expires_at is not None and (not until or clock.parse_rfc3339(until) != expires_at):
+        return "with the temporary password that was set since"
     if until and clock.parse_rfc3339(until) < clock.now_ms():
         return f"whose temporary password has ended: gos user password --generate {first['console_user']}"
     return f"password in {first_run}; the first sign-in asks for your own" if until else f"password in {first_run}"

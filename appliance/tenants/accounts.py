@@ -23,13 +23,17 @@ LEAVE_FLAG = "--leave-tenants-without-owner"
 
 @dataclass(frozen=True)
 class Account:
-    """An account, with the id of each of its tenants and its role there; `disabled_at` is None while it is enabled."""
+    """An account, with the id of each of its tenants and its role there; `disabled_at` is None while it is enabled.
+
+    `password_expires_at` is until when its temporary password can be replaced; None if it has or is none.
+    """
 
     user_id: str
     login: str
     created_at: int
     disabled_at: int | None
     roles: tuple[tuple[str, str], ...]
+    password_expires_at: int | None = None
 
     @property
     def state(self) -> str:
@@ -43,7 +47,7 @@ def list_accounts() -> list[Account]:
     for user_id, tenant_id, role in db.rows("SELECT user_id, tenant_id, role FROM membership ORDER BY tenant_id"):
         roles.setdefault(user_id, []).append((tenant_id, role))
     return [
-        Account(row.id, row.login, row.created_at, row.disabled_at, tuple(roles.get(row.id, ())))
+        Account(row.id, row.login, row.created_at, row.disabled_at, tuple(roles.get(row.id, ())), row.password_expires_at)
         for row in Person.select().order_by(Person.login)
     ]
 
@@ -64,7 +68,8 @@ def get_account(user_id: str) -> Account:
 
 def _to_account(row: Person) -> Account:
     roles = db.rows("SELECT tenant_id, role FROM membership WHERE user_id = ? ORDER BY tenant_id", (row.id,))
-    return Account(row.id, row.login, row.created_at, row.disabled_at, tuple((str(tenant), str(role)) for tenant, role in roles))
+    by_tenant = tuple((str(tenant), str(role)) for tenant, role in roles)
+    return Account(row.id, row.login, row.created_at, row.disabled_at, by_tenant, row.password_expires_at)
 
 
 def disable_account(

@@ -103,9 +103,10 @@ def test_an_empty_first_password_is_refused(gos: Init, data: Path) -> None:
 def test_a_later_start_offers_the_first_password_only_while_it_works(gos: Init) -> None:
     for _ in range(2):
         assert "the first sign-in asks for your own" in gos("init")[1]
-    assert gos("user", "password", "admin", stdin="seven green bottles hum quietly")[0] == 0
-    out = gos("init")[1]
-    assert ("with your own password" in out, "password in" in out) == (True, False)
+    for flags, words in (((), "with the temporary password that was set since"), (("--lasting",), "with your own password")):
+        assert gos("user", "password", "admin", *flags, stdin="seven green bottles hum quietly")[0] == 0
+        out = gos("init")[1]
+        assert (words in out, "password in" in out) == (True, False)
 
 
 def test_a_first_password_whose_time_is_over_is_not_offered(gos: Init, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,19 +116,36 @@ def test_a_first_password_whose_time_is_over_is_not_offered(gos: Init, monkeypat
     assert "gos user password --generate admin" in gos("init")[1]
 
 
-def test_printed_passwords_are_temporary_and_typed_ones_are_not(gos: Init) -> None:
+def test_passwords_that_an_operator_knows_are_temporary_unless_they_are_to_last(gos: Init) -> None:
     assert gos("init")[0] == 0
+    typed = "seven green bottles hum quietly"
 
-    def expiry(*argv: str, stdin: str = "") -> bool:
-        result = json.loads(gos(*argv, "--json", stdin=stdin)[1])
-        assert ("password" in result) is ("password_expires_at" in result)
-        return "password_expires_at" in result
+    def set_one(*argv: str, stdin: str = "") -> tuple[bool, bool]:
+        """Whether the password is printed, and whether it is temporary for seven days."""
+        result = json.loads(gos("user", *argv, "--json", stdin=stdin)[1])
+        accounts = {each["login"]: each for each in json.loads(gos("user", "list", "--json")[1])}
+        until = result.get("password_expires_at")
+        assert accounts[argv[1]]["password_expires_at"] == until
+        assert until is None or 6 * DAY < clock.parse_rfc3339(until) - clock.now_ms() <= 7 * DAY
+        assert typed not in str(result)
+        return "password" in result, until is not None
 
-    assert expiry("user", "add", "ann@acme.test")
-    assert not expiry("user", "add", "bob@acme.test", "--password-stdin", stdin="seven green bottles hum quietly")
-    assert not expiry("user", "password", "ann@acme.test", stdin="seven green bottles hum quietly")
-    assert expiry("user", "password", "ann@acme.test", "--generate")
+    assert set_one("add", "ann@acme.test") == (True, True)
+    assert set_one("add", "bob@acme.test", "--password-stdin", stdin=typed) == (False, True)
+    assert set_one("add", "cyd@acme.test", "--password-stdin", "--lasting", stdin=typed) == (False, False)
+    assert set_one("password", "ann@acme.test", stdin=typed) == (False, True)
+    assert set_one("password", "ann@acme.test", "--lasting", stdin=typed) == (False, False)
+    assert set_one("password", "ann@acme.test", "--generate") == (True, True)
     assert "temporary" in gos("user", "password", "bob@acme.test", "--generate")[1]
+
+
+def test_a_printed_password_cannot_last(gos: Init) -> None:
+    assert gos("init")[0] == 0
+    code, _, err = gos("user", "add", "ann@acme.test", "--lasting")
+    assert (code, "add --password-stdin" in err) == (1, True)
+    with pytest.raises(SystemExit):
+        gos("user", "password", "admin", "--generate", "--lasting")
+    assert "ann@acme.test" not in gos("user", "list")[1]
 
 
 def test_a_deleted_demo_stays_deleted_and_the_appliance_starts(gos: Init) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.app.findings.sign_in import account_findings, provider_findings
 from appliance.cli import main
+from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.tenants import people, service
 from tests.store.opening import migrated
@@ -53,8 +54,11 @@ def test_tenants_that_do_not_exist_and_a_missing_account_are_named(provider: Ide
         service.create_tenant("acme", "Acme")
         tenant, account = account_findings(config)
         assert tenant == ("note", "the identity provider corp gives roles in the tenant acmee, which does not exist")
-        assert (account[0], "`gos user add root@corp.test`" in account[1]) == ("FAIL", True)
-        people.create_user("root@corp.test", "correct horse battery")
+        assert (account[0], "`gos user add root@corp.test --password-stdin --lasting`" in account[1]) == ("FAIL", True)
+        people.create_user("root@corp.test", "correct horse battery", expires_at=clock.now_ms() + 60_000)
+        account = list(account_findings(config))[1]
+        assert (account[0], "`gos user password root@corp.test --lasting`" in account[1]) == ("FAIL", True), "it would end unused"
+        people.set_password("root@corp.test", "correct horse battery")
         assert list(account_findings(config))[1][0] == "ok"
 
 

@@ -224,8 +224,10 @@ def test_users_are_listed_disabled_enabled_and_deleted(gos: Gos, acme: str) -> N
 def test_users_and_secrets(gos: Gos, acme: str) -> None:
     user = data(gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner", "--json"))
     assert len(user["password"]) >= 15
-    code, out, _ = gos("user", "add", "bob@example.com", "--password-stdin", stdin="a long enough password\n")
+    code, out, _ = gos("user", "add", "bob@example.com", "--password-stdin", "--lasting", stdin="a long enough password\n")
     assert (code, out) == (0, "user bob@example.com added\n")
+    code, out, _ = gos("user", "add", "cyd@example.com", "--password-stdin", stdin="a long enough password\n")
+    assert (code, "the password is temporary: the first sign-in, until " in out, "a long" in out) == (0, True, False)
     assert gos("user", "password", "bob@example.com", stdin="another long password\n")[0] == 0
     assert gos("user", "password", "bob@example.com", stdin="short\n")[0] == 1
     assert gos("secret", "set", "token", "--tenant", acme, stdin="very secret\n")[0] == 0

@@ -70,7 +70,8 @@ def wait_at_most_a_second(is_so: Callable[[], bool]) -> None:
 
 def test_a_leaver_is_signed_out_at_every_server_within_a_second(group: Several) -> None:
     there, here = (group.start("serve", "--no-workers") for _ in range(2))
-    gos(group, "user", "add", LOGIN, "--tenant", "acme", "--role", "owner", "--password-stdin", stdin=PASSWORD)
+    member = ("--tenant", "acme", "--role", "owner")
+    gos(group, "user", "add", LOGIN, *member, "--password-stdin", "--lasting", stdin=PASSWORD)
     token = gos(group, "scim", "token", "corp", "--quiet").strip()
     browser = browser_of(there)
     assert "Sign out" in browser.sign_in(LOGIN, PASSWORD, "acme").text

@@ -26,7 +26,8 @@ def gos(behind: Behind, *arguments: str, stdin: str = "") -> str:
 
 
 def test_people_sign_in_and_stay_signed_in_on_both_servers(behind: Behind) -> None:
-    gos(behind, "user", "add", "ada@acme.test", "--tenant", "acme", "--role", "owner", "--password-stdin", stdin=PASSWORD)
+    member = ("--tenant", "acme", "--role", "owner")
+    gos(behind, "user", "add", "ada@acme.test", *member, "--password-stdin", "--lasting", stdin=PASSWORD)
     with behind.proxy.client(BASE) as browser:
         console = f"https://acme.{BASE}:{behind.proxy.port}/console/"
         page = browser.get(console, headers=NAVIGATION, follow_redirects=True)

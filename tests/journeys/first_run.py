@@ -22,7 +22,8 @@ def get_first_login(reader: Reader) -> tuple[str, str]:
 
 def set_own_password(reader: Reader) -> None:
     """Give the account of the first run an own password, as an administrator does who does not want to choose it in the console."""
-    run_script(reader, f"echo '{OWN_PASSWORD}' | .venv/bin/gos user password {_load_first_run(reader.home)['console_user']}")
+    login = _load_first_run(reader.home)["console_user"]
+    run_script(reader, f"echo '{OWN_PASSWORD}' | .venv/bin/gos user password --lasting {login}")
 
 
 def connect_client(reader: Reader) -> RemoteGos:

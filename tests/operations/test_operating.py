@@ -8,13 +8,15 @@ import httpx
 import pytest
 
 from appliance.backups.jobs import JobRunner, TenantDeletions
+from appliance.core import clock
 from appliance.monitor import verify_trails
 from appliance.tenants import appliance_scope, service
 from appliance.testing.running import Running
 from tests.agents.world import wait_until
+from tests.console.browser import Browser
 from tests.operations.conftest import ADMINISTRATOR, issue
 
-BASE = "/api/v1/appliance"
+BASE, DAY_MS = "/api/v1/appliance", 86_400_000
 
 
 def data(answer: httpx.Response, status: int = 200) -> Any:
@@ -89,6 +91,34 @@ def test_a_tenant_from_creation_to_deletion(live: Running, operator: httpx.Clien
     ]  # fmt: skip
     assert data(operator.get(f"{BASE}/audit/verify"))["intact"]
     assert all(status.intact for _, status in verify_trails())
+
+
+def test_a_password_that_the_operator_knows_is_replaced_at_the_first_sign_in(live: Running, operator: httpx.Client) -> None:
+    login, typed, own = "zoe@acme.test", "correct horse battery", "seven green bottles hum quietly"
+    user = data(operator.post(f"{BASE}/users", json={"login": login, "password": typed}), 201)
+    left = clock.parse_rfc3339(user["password_expires_at"], pointer="") - clock.now_ms()
+    assert 6 * DAY_MS < left <= 7 * DAY_MS
+    live.tenant("acme")
+    data(operator.put(f"{BASE}/users/{user['id']}/memberships/acme", json={"role": "viewer"}))
+    browser = Browser(live)
+    browser.sign_in(login, typed, "acme")
+    assert browser.url == browser.at("", "/sign-in/password")
+    browser.post(browser.url, {"password": own, "again": own})
+    assert browser.url == browser.at("acme", "/console/")
+    assert "password_expires_at" not in data(operator.get(f"{BASE}/users/{user['id']}"))
+
+
+def test_a_password_lasts_for_a_program_if_the_operator_says_so(live: Running, operator: httpx.Client) -> None:
+    login, password = "program@acme.test", "correct horse battery"
+    user = data(operator.post(f"{BASE}/users", json={"login": login, "password": password, "lasting": True}), 201)
+    live.tenant("acme")
+    data(operator.put(f"{BASE}/users/{user['id']}/memberships/acme", json={"role": "viewer"}))
+    browser = Browser(live)
+    browser.sign_in(login, password, "acme")
+    assert ("password_expires_at" in user, browser.url) == (False, browser.at("acme", "/console/"))
+    refused = operator.post(f"{BASE}/users", json={"login": "other@acme.test", "lasting": True})
+    assert (*error(refused), "/lasting" in refused.text) == (422, "validation_failed", True)
+    assert "password_expires_at" not in data(operator.post(f"{BASE}/users", json={"login": "other@acme.test"}), 201)
 
 
 def test_the_trail_of_a_tenant_names_the_appliance_s_key(live: Running, operator: httpx.Client) -> None:

@@ -9,10 +9,11 @@ from appliance.api.frame.routing import Answer, Body, Call, ListQuery, Query, Vi
 from appliance.api.tenants.tenants import Approver, DeletedView, Login, MemberView, Role, RoleName, UserId, member_view
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.errors import AlreadyExists, Conflict, PolicyDenied
+from appliance.core.errors import AlreadyExists, Conflict, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page
 from appliance.core.sentences import Sentence
 from appliance.tenants import accounts, people, record_for_appliance
+from appliance.tenants.sign_in import temporary_passwords
 
 from .acting import actor_of, tenant_scope
 
@@ -38,6 +39,10 @@ class UserView(View):
     disabled_at: Annotated[
         str | None, Field(description="When it was disabled, RFC 3339 in UTC; absent while it is active.")
     ] = None
+    password_expires_at: Annotated[
+        str | None,
+        Field(description="Until when the first sign-in can replace its temporary password, RFC 3339 in UTC; absent without one."),
+    ] = None
     memberships: Annotated[list[MembershipView], Field(description="Its roles, by the id of the tenant.")]
 
 
@@ -50,8 +55,15 @@ class CreateUser(Body):
 
     login: Annotated[Login, Field(min_length=1, max_length=254)]
     password: Annotated[
-        str | None, Field(max_length=1024, description="Password by the rules of the appliance; none if left out.")
+        str | None,
+        Field(
+            max_length=1024,
+            description="Password by the rules of the appliance, which the first sign-in replaces; none if left out.",
+        ),
     ] = None
+    lasting: Annotated[
+        bool, Field(description="Whether the password is not temporary, for accounts that programs sign in with.")
+    ] = False
 
 
 class ChangeUser(Body):
@@ -72,6 +84,7 @@ def _user_view(account: accounts.Account) -> UserView:
     return UserView(
         id=account.user_id, login=account.login, state="active" if account.disabled_at is None else "disabled",
         created_at=clock.rfc3339(account.created_at), disabled_at=clock.optional_rfc3339(account.disabled_at),
+        password_expires_at=clock.optional_rfc3339(account.password_expires_at),
         memberships=[MembershipView(tenant_id=tenant_id, role=role) for tenant_id, role in account.roles],
     )  # fmt: skip
 
@@ -106,12 +119,16 @@ def list_users(call: Call) -> Page[UserView]:
 def create_user(call: Call) -> Answer:
     """Create an account.
 
-    It has no membership yet. If the login is taken, the error has the id of the account in `id`, so that a program can continue
-    with it.
+    It has no membership yet. Its password is temporary unless `lasting` is true. If the login is taken, the error has the id of
+    the account in `id`, so that a program can continue with it.
     """
     body: CreateUser = call.body
     _refuse_reserved(call, body.login)
-    person = people.create_user(body.login, body.password, actor=actor_of(call))
+    if body.lasting and body.password is None:
+        raise ValidationFailed("lasting is for a password; send one, or leave lasting out", pointer="/lasting")
+    is_temporary = body.password is not None and not body.lasting
+    until = temporary_passwords.temporary_until(call.services.config) if is_temporary else None
+    person = people.create_user(body.login, body.password, actor=actor_of(call), expires_at=until)
     view = _user_view(accounts.get_account(person.id))
     return Answer(view, headers={"Location": f"/api/v1/appliance/users/{person.id}"})
 

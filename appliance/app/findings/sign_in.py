@@ -13,6 +13,7 @@ from appliance.tenants import people, service
 from appliance.tenants.directories import DirectoryClient
 from appliance.tenants.oidc import OidcClient
 from appliance.tenants.provisioning import WARNING_MS, find_last_token
+from appliance.tenants.sign_in import temporary_passwords
 from appliance.tenants.sign_in.breached_passwords import PROBE, BreachListUnavailable, open_breach_list
 from appliance.tenants.single_sign_on import callback_url, last_problem, logout_url
 
@@ -114,10 +115,19 @@ def account_findings(config: Config) -> Iterator[Finding]:
         return
     login = config.sign_in.break_glass
     try:
-        has_password = bool(people.find_user(login).password_hash)
+        account = people.find_user(login)
+        has_password, is_temporary = bool(account.password_hash), temporary_passwords.must_replace(account)
     except NotFound:
-        has_password = False
-    if has_password:
+        has_password = is_temporary = False
+    if is_temporary:
+        yield "FAIL", (
+            f"the password of {login} (sign_in.break_glass) is temporary and ends soon; sign in with it, or set one that lasts "
+            f"with `gos user password {login} --lasting`"
+        )
+    elif has_password:
         yield "ok", f"{login} can sign in with a password if no identity provider works (sign_in.break_glass)"
     else:
-        yield "FAIL", f"sign_in.break_glass: there is no account {login} with a password; create it with `gos user add {login}`"
+        yield "FAIL", (
+            f"sign_in.break_glass: there is no account {login} with a password; create it with "
+            f"`gos user add {login} --password-stdin --lasting`"
+        )

@@ -17,8 +17,8 @@ class Passwords:
     """Passwords of accounts."""
 
     temporary_days: int = setting(
-        7, "How many days a password that the appliance makes up (gos init, gos user add, gos user password --generate) may wait "
-        "for the first sign-in, which replaces it; from 1 to 30."
+        7, "How many days a temporary password (gos init, gos user add, gos user password without --lasting) may wait for the "
+        "first sign-in, which replaces it; from 1 to 30."
     )
     breaches: str = setting(
         "",

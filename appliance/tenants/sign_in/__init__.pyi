@@ -25,4 +25,3 @@ from .password_resets import RESET_PATH as RESET_PATH
 from .password_resets import PasswordResets as PasswordResets
 from .password_rules import set_breached_passwords as set_breached_passwords
 from .sessions import OpenSession as OpenSession
-from .temporary_passwords import TemporaryPassword as TemporaryPassword

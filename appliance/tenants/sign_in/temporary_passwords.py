@@ -1,4 +1,7 @@
-"""Temporary passwords: the appliance makes one up for an account, and the first sign-in replaces it by one of the person's own."""
+"""Temporary passwords: somebody else knows one, and the first sign-in replaces it by one of the person's own.
+
+The appliance has made it up, or an operator has typed it.
+"""
 
 import secrets
 from dataclasses import dataclass
@@ -27,7 +30,12 @@ class TemporaryPassword:
 
 def make_temporary_password(config: Config) -> TemporaryPassword:
     """A password of 160 random bits that lasts for `passwords.temporary_days`."""
-    return TemporaryPassword(secrets.token_urlsafe(20), clock.now_ms() + config.passwords.temporary_days * DAY_MS)
+    return TemporaryPassword(secrets.token_urlsafe(20), temporary_until(config))
+
+
+def temporary_until(config: Config) -> int:
+    """Until when a password that is set now can be replaced if it is temporary, in epoch milliseconds."""
+    return clock.now_ms() + config.passwords.temporary_days * DAY_MS
 
 
 def must_replace(person: Person) -> bool:
@@ -35,9 +43,10 @@ def must_replace(person: Person) -> bool:
     return person.password_expires_at is not None
 
 
-def is_temporary(login: str) -> bool:
-    """Whether there is an account with this login whose password is temporary."""
-    return bool(Person.select().where(Person.login == login, Person.password_expires_at.is_null(False)).exists())
+def find_expiry(login: str) -> int | None:
+    """Until when the temporary password of the account with this login can be replaced; None if it has or is none."""
+    person: Person | None = Person.get_or_none(Person.login == login)
+    return None if person is None else person.password_expires_at
 
 
 def replace_temporary_password(checked: Person, password: str) -> Person:
