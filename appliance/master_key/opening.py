@@ -14,8 +14,8 @@ from appliance.tenants import service as tenants
 from .records import KeyRecord, find_current, has_table, insert_key, list_keys, list_needed
 
 SOURCES = {
-    "file": "the key file", "environment": "the variable GOS_MASTER_KEY", "credential": "the credential",
-    "command": "the output of master_key.command",
+    "file": Sentence("the key file"), "environment": Sentence("the variable GOS_MASTER_KEY"),
+    "credential": Sentence("the credential"), "command": Sentence("the output of master_key.command"),
 }  # fmt: skip
 _SAMPLE = 3
 

@@ -56,6 +56,8 @@ def test_a_rotation_is_begun_followed_and_ended(live: Running, browser: Browser)
     assert second.id in browser.get(browser.at("acme", PAGE)).text
     refused = change(browser, "retire")
     assert (refused.status_code, "less than a minute ago" in refused.text) == (409, True)
+    refused = browser.post(browser.at("acme", f"{PAGE}/retire"), {}, **{"Accept-Language": "de"})
+    assert "vor weniger als einer Minute getauscht" in refused.text
     live.move_clock(75_000)
     wait_until(lambda: get_status(live.services.sealer).current == second.id, 30)
     wait_until(lambda: get_status(live.services.sealer).waiting == 0, 30)
