@@ -1,5 +1,6 @@
 """Opens the data folder, its key and its database, for commands and for the appliance itself."""
 
+from appliance import migrations
 from appliance.backups import empty_tenant, end_work
 from appliance.blobs import note_installation
 from appliance.core.config import Config
@@ -13,7 +14,7 @@ from appliance.master_key import open_sealer
 from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.upgrade import note_use, refuse_in_progress, remove_mark
+from appliance.upgrade import note_use, refuse_in_progress
 from appliance.webapps.access import forget_person
 from appliance.webapps.domains import service as domains
 
@@ -27,7 +28,7 @@ def open_store(config: Config) -> Sealer:
     note_use(config.data)
     db.open_database(config.database_url, config.storage.writers)
     try:
-        remove_mark()
+        migrations.remove_mark()
         sealer = open_sealer(config)
     except BaseException:
         db.close_database()

@@ -5,6 +5,9 @@ from .ledger import UNFINISHED_MOVE as UNFINISHED_MOVE
 from .ledger import created_at as created_at
 from .ledger import is_begun as is_begun
 from .ledger import last_applied as last_applied
+from .marks import is_marked as is_marked
+from .marks import mark_unused as mark_unused
+from .marks import remove_mark as remove_mark
 from .sequence import BASELINE as BASELINE
 from .sequence import last_number as last_number
 from .sequence import statements_of_file as statements_of_file

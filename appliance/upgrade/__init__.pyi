@@ -1,6 +1,5 @@
 from .journal import note_use as note_use
 from .journal import refuse_in_progress as refuse_in_progress
-from .marks import remove_mark as remove_mark
 from .options import UpgradeOptions as UpgradeOptions
 from .rolling_back import finish as finish
 from .rolling_back import roll_back as roll_back

@@ -15,7 +15,6 @@ from . import journal as journals
 from .checks import file_of, make_plan, opened_database, refuse_running
 from .files import exclusive_file, hash_file
 from .journal import DONE, ROLLED_BACK, ROLLING_BACK, Journal, copy_of, read_journal, upgrade_lock
-from .marks import is_marked
 from .options import Report
 from .problems import UpgradeFailed
 from .servers import put_back
@@ -60,7 +59,7 @@ def _used(journal: Journal) -> Conflict:
 def _put_back_on_server(config: Config, journal: Journal, copy: Path, *, lose_changes: bool) -> None:
     def check() -> None:
         _refuse_other(journal, migrations.last_applied())
-        if not lose_changes and not is_marked():
+        if not lose_changes and not migrations.is_marked():
             raise _used(journal)
 
     def replace() -> None:

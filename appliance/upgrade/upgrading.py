@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from appliance import migrations
 from appliance.backups import full_disks
 from appliance.backups.rehearsal import temporary_folder
 from appliance.backups.snapshots import take_snapshot
@@ -17,7 +18,6 @@ from . import journal as journals
 from .checks import Plan, connector_problems, failing_as, file_of, make_plan, opened_database, refuse_full_disk, refuse_running
 from .files import copy_file, exclusive_file
 from .journal import DONE, FAILED, PREPARING, SWAPPING, Journal, copy_of, upgrade_lock
-from .marks import mark_unused
 from .options import UpgradeOptions, UpgradeResult
 from .problems import UpgradeFailed
 from .servers import copy_aside
@@ -143,7 +143,7 @@ class _Run:
         _refuse_problems(self._options, trial.problems)
         self._save(state=SWAPPING)
         with failing_as(_FAILED), opened_database(self._config):
-            migrate_compared(self._copy_server, mark_unused)
+            migrate_compared(self._copy_server, migrations.mark_unused)
         return trial
 
     def _copy_server(self) -> None:

@@ -30,19 +30,19 @@ def test_entries_that_are_too_large_together_are_sent_in_smaller_parts(acme: Ten
     """As through a proxy that takes 64 KiB at once."""
     for number in range(40):
         db.write(partial(audit.record, acme, "key.revoke", f"key_{number}", {"text": "x" * 12_000}))
-    taken: list[bytes] = []
+    accepted: list[bytes] = []
 
     def limited(request: Received) -> Answer:
         is_small = len(request.body) <= 64 << 10
         if is_small:
-            taken.append(request.body)
+            accepted.append(request.body)
         return Answer(200 if is_small else 413, body=b"")
 
     collector.answers[LOGS] = limited
     with closing(forwarding_to(collector)) as forwarding:
         forwarding.forward()
         assert forwarding.next_due() is None
-    collector.received = [each for each in collector.received if each.body in taken]
+    collector.received = [each for each in collector.received if each.body in accepted]
     lines = bodies(collector)
     assert len(lines) == 41
     assert audit.verify_exported(lines) == audit.verify(acme)
