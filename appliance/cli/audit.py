@@ -87,7 +87,8 @@ def _verify_file(args: argparse.Namespace) -> int:
     result: FileStatus = _read(args.file, lambda file: verify_file(file, keys))
     row = {"file": str(args.file), **_row(result.chain), "signed_by": result.key}
     if result.chain.intact and not result.is_signed:
-        row |= {"state": "unsigned", "reason": f"no signature covers the last {result.unsigned} entries"}
+        reason = f"no signature covers the last {result.unsigned} entries" if result.unsigned else "the file is empty"
+        row |= {"state": "unsigned", "reason": reason}
     row["key_of"] = (str(args.key) if args.key else "this appliance") if result.key else None
     print_rows(args, [row])
     return 0 if result.is_signed else 1

@@ -78,6 +78,14 @@ def test_a_file_says_by_which_key_it_is_signed(
     assert "is signed with another key" in json.loads(out)[0]["reason"]
 
 
+def test_an_empty_file_is_named_as_such(gos: Gos, exported: Path) -> None:
+    """As after an export whose disk was full."""
+    exported.write_text("")
+    code, out, _ = gos("audit", "verify", "--file", str(exported), "--json")
+    (row,) = json.loads(out)
+    assert (code, row["state"], row["reason"]) == (1, "unsigned", "the file is empty")
+
+
 def test_a_file_without_its_end_is_unsigned(gos: Gos, exported: Path) -> None:
     lines = exported.read_text().splitlines(keepends=True)
     exported.write_text("".join(lines[:-1]))
