@@ -23,8 +23,11 @@ from .importing import ImportResult as ImportResult
 from .importing import SecretReplacement as SecretReplacement
 from .parts import BackupSource as BackupSource
 from .problems import BackupInvalid as BackupInvalid
+from .problems import Stopped as Stopped
 from .problems import full_disks as full_disks
+from .resetting import begin_reset as begin_reset
 from .resetting import clear_tenant as clear_tenant
+from .resetting import empty_for_reset as empty_for_reset
 from .schedule import get_status as get_status
 from .tenant_imports import has_account as has_account
 from .verification import verify_backup as verify_backup

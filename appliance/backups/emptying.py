@@ -1,5 +1,6 @@
-"""Ends the work of a tenant that is being deleted, and empties its tables in short writes, so that others hardly wait for it."""
+"""Ends the work of a tenant that is being deleted or reset, and empties its tables in short writes, so that others hardly wait."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,34 +18,61 @@ from .unfinished_work import stop_runs
 GOAL_SECONDS = 0.02
 """How long a write should last."""
 FEWEST, MOST = 20, 2_000
-# What admits people and programs or starts something; a tenant has few of each.
-_ENTRANCES = (
-    "trigger_state", "trigger_source", "webhook", "alert", "domain", "document_share", "api_key", "session", "membership",
-    "invitation",
-)  # fmt: skip
+# What starts something or serves visitors, and what admits people and programs; a tenant has few of each.
+_STARTS = ("trigger_state", "trigger_source", "webhook", "alert", "domain", "document_share")
+_ACCESS = ("api_key", "session", "membership", "invitation")
+
+
+@dataclass(frozen=True)
+class Permission:
+    """The right to delete rows of a tenant: `check` is called in each write before it deletes, and if it returns False nothing is
+    deleted any more; `record` is called at its end, with the number of all rows deleted so far."""
+
+    check: Callable[[], bool]
+    record: Callable[[int], None] = lambda _: None
 
 
 def end_work(scope: TenantScope) -> None:
     """Inside the write that closes a tenant: from now on nothing of it is executed, sent or served, and nobody has access."""
     stop_runs(scope)
-    for table in _ENTRANCES:
-        db.execute(f'DELETE FROM "{table}" WHERE tenant_id = ?', (scope.tenant_id,))  # noqa: S608  names of our own
+    _delete_all(scope, (*_STARTS, *_ACCESS))
+
+
+def stop_work(scope: TenantScope) -> int:
+    """Inside the write that begins the reset of a tenant: from now on nothing of it is executed, sent or served.
+
+    Returns the number of rows deleted for that.
+    """
+    stop_runs(scope)
+    return _delete_all(scope, _STARTS)
+
+
+def _delete_all(scope: TenantScope, tables: Collection[str]) -> int:
+    return sum(db.execute(f'DELETE FROM "{table}" WHERE tenant_id = ?', (scope.tenant_id,)) for table in tables)  # noqa: S608
 
 
 def empty_tenant(scope: TenantScope) -> int:
-    """Delete the rows of a closed tenant in many short writes, rows that refer to others first; returns their number.
+    """Delete the rows of a closed tenant; nothing of a tenant that is not closed.  See `empty_tables`."""
+    source = open_source()
+    own = {table for table in source.tables() if not ENTITIES.fullmatch(table) and "tenant_id" in source.columns(table)}
+    return empty_tables(scope, own, Permission(partial(_is_closed, scope)))
 
-    It can be interrupted and repeated, and does nothing to a tenant that is not closed.  Left to the write that deletes the
-    tenant are entities that refer to each other in a circle, the collections, which name its tables, and what a late request
-    still writes.
+
+def empty_tables(scope: TenantScope, tables: Collection[str], permission: Permission) -> int:
+    """Delete the tenant's rows of tables, and its entities, in many short writes; rows that refer to others first.
+
+    Returns their number.  It can be interrupted and repeated.  Left are entities that refer to each other in a circle, the
+    collections, which name the tables of entities, and what a late request still writes.
     """
-    source, tenant = open_source(), (scope.tenant_id,)
-    tables = source.tables()[::-1]
+    tenant, ordered = (scope.tenant_id,), open_source().tables()[::-1]
     collections = {str(row[0]) for row in db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", tenant)}
-    deleted = sum(_empty(scope, _Rows(table, _number_of(table), "1 = 1", ())) for table in tables if table in collections)
-    own = [table for table in tables if not ENTITIES.fullmatch(table) and "tenant_id" in source.columns(table)]
-    own.remove("collection")
-    return deleted + sum(_empty(scope, _Rows(table, _number_of(table), "tenant_id = ?", tenant)) for table in own)
+    rows = [_Rows(table, _number_of(table), "1 = 1", ()) for table in ordered if table in collections]
+    rows += [_Rows(table, _number_of(table), "tenant_id = ?", tenant) for table in ordered if table in {*tables} - {"collection"}]
+    total = 0
+    for each in rows:
+        if db.rows(f'SELECT 1 FROM "{each.table}" WHERE {each.where} LIMIT 1', each.params):  # noqa: S608  names of our own
+            total = _empty(permission, each, total)
+    return total
 
 
 @dataclass(frozen=True)
@@ -66,11 +94,12 @@ def _number_of(table: str) -> str:
     return f"({', '.join(open_source().primary_key(table))})"
 
 
-def _empty(scope: TenantScope, rows: _Rows) -> int:
-    size, total = FEWEST, 0
+def _empty(permission: Permission, rows: _Rows, total: int) -> int:
+    """Delete the rows; returns how many have been deleted with these, of the total before."""
+    size = FEWEST
     while True:
         try:
-            deleted, took = db.write(partial(_delete_some, scope, rows, size), is_shared=True)
+            deleted, took = db.write(partial(_delete_some, permission, rows, size, total), is_shared=True)
         except peewee.IntegrityError:
             return total
         if not deleted:
@@ -79,10 +108,10 @@ def _empty(scope: TenantScope, rows: _Rows) -> int:
         size = min(max(round(size * min(GOAL_SECONDS / max(took, 1e-4), 2.0)), FEWEST), MOST)
 
 
-def _delete_some(scope: TenantScope, rows: _Rows, most: int) -> tuple[int, float]:
+def _delete_some(permission: Permission, rows: _Rows, most: int, total: int) -> tuple[int, float]:
     """Inside a write: delete up to `most` rows, with what finds them in searches; returns how many, and the seconds it took."""
     began, values = clock.monotonic(), (*rows.params, most)
-    if not _is_closed(scope):  # another process has deleted it, and its id may be in use again
+    if not permission.check():  # another process has deleted the tenant, and its id may be in use again
         return 0, 0.0
     some = f'SELECT {rows.number.strip("()")} FROM "{rows.table}" WHERE {rows.where} LIMIT ?'  # noqa: S608  names of our own
     if rows.number == "rowid":  # the same rows for each statement
@@ -95,6 +124,8 @@ def _delete_some(scope: TenantScope, rows: _Rows, most: int) -> tuple[int, float
     if rows.table == NAMES.table:
         NAMES.remove(chosen, values)
     deleted = db.execute(f'DELETE FROM "{rows.table}" WHERE {chosen}', values)  # noqa: S608
+    if deleted:
+        permission.record(total + deleted)
     return deleted, clock.monotonic() - began
 
 

@@ -9,6 +9,8 @@ from appliance.core.database.sentence_fields import ErrorField
 class TenantJobRow(TenantModel):
     """An export, import or reset; `sealed` is the passphrase of its file, `place` names that, `task` is what runs or ran last.
 
+    `archive` is the solution of a reset, without which it applies the starter.
+
     `fence` counts the claims, `claims` those since the job was last left to any process.
     """
 
@@ -24,6 +26,7 @@ class TenantJobRow(TenantModel):
     sealed = BlobField(null=True)
     name = TextField()
     place = TextField(null=True)
+    archive = BlobField(null=True)
     size = BigIntegerField()
     stage = TextField()
     done = BigIntegerField()

@@ -274,7 +274,7 @@ def _revoke_access() -> None:
         db.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
     delete_all_rehearsals()
     delete_all_backup_jobs()  # the one that is restored was running
-    delete_all_jobs()  # their files are not in a backup, and a reset that ran then is the last that is wanted now
+    delete_all_jobs()  # their files are not in a backup
 
 
 def _activate(folder: Path, data: Path) -> Path | None:

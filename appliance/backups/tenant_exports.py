@@ -10,7 +10,9 @@ from appliance import __version__
 from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .copying import Row, RowFilter, Source, copy_rows, create_schema, open_source
 from .creation import StoppableReader, protect_contents, write_contents
@@ -52,7 +54,11 @@ def export_tenant(
 
 
 def copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dict[str, Any]:
-    """Copies the rows of a tenant into an empty file; returns the parts of the manifest about the tenant."""
+    """Copies the rows of a tenant into an empty file; returns the parts of the manifest about the tenant.
+
+    Conflict while the tenant is being reset: some of its rows are deleted already.
+    """
+    _refuse_reset(source, tenant_id)
     file.execute("PRAGMA synchronous=OFF")  # a temporary file
     file.execute("BEGIN")
     create_schema(file, source, tenant_id)
@@ -72,6 +78,15 @@ def copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dic
             "SELECT p.login, m.role, m.approver FROM membership m JOIN person p ON p.id = m.user_id WHERE m.tenant_id = ? "
             "ORDER BY p.login", (tenant_id,))],
     }  # fmt: skip
+
+
+def _refuse_reset(source: Source, tenant_id: str) -> None:
+    is_reset = "SELECT 1 FROM tenant WHERE id = ? AND reset_at IS NOT NULL"
+    if "reset_at" in source.columns("tenant") and [*source.rows(is_reset, (tenant_id,))]:
+        raise Conflict(Sentence(
+            "the tenant %(tenant)s is being reset, and only a part of it is left; export it later, or use another backup",
+            tenant=repr(tenant_id),
+        ))  # fmt: skip
 
 
 def _tenant(source: Source, tenant_id: str) -> Row:

@@ -2,15 +2,19 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from appliance.agents.skills import service as skills
 from appliance.app.parts import blob_holders, make_integrations, make_places, make_webapps
 from appliance.backups import ImportRequest, ImportResult, SecretReplacement, tenant_exports, tenant_imports
+from appliance.backups.jobs import JobRunner
 from appliance.blobs import Blobs, installation_id
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database.presence import open_presence
 from appliance.core.errors import AlreadyExists, InvalidRequest
-from appliance.solutions import SolutionServices, read_folder, read_solution, reset_tenant
+from appliance.solutions import SolutionServices, Transfers, read_folder, read_solution
 from appliance.tenants import service
 from appliance.webapps.publishing import Publisher
 
@@ -70,17 +74,30 @@ def _print_missing(done: ImportResult) -> None:
 
 
 def run_reset(args: argparse.Namespace) -> int:
-    solution = read_solution(read_folder(args.to))
+    files = read_folder(args.to)
+    solution = read_solution(files)
     config: Config = args.load()
     if not args.yes and not _confirm(args.id):
         raise InvalidRequest("nothing was deleted; type the tenant's id, or use --yes")
     with opened_store(config) as sealer:
         service.get_tenant(args.id)
-        scope = service.system_scope(args.id)
-        tools = _tools(config, sealer)
-        deleted = reset_tenant(scope, tools, solution, force=args.force).deleted
+        with _transfers(config, sealer) as transfers:
+            deleted = transfers.resets.reset(service.system_scope(args.id), files, force=args.force).deleted
     print_result(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)
     return 0
+
+
+@contextmanager
+def _transfers(config: Config, sealer: Sealer) -> Iterator[Transfers]:
+    """Jobs on tenants in this process, which the running appliance or the next start continues if it is interrupted."""
+    presence = open_presence(config.data / "workers")
+    places = make_places(config, installation_id(sealer))
+    runner = JobRunner(sealer, presence.instance, presence.is_alive)
+    try:
+        yield Transfers(config, places, sealer, _tools(config, sealer), runner)
+    finally:
+        runner.stop()
+        presence.close()
 
 
 def _tools(config: Config, sealer: Sealer) -> SolutionServices:

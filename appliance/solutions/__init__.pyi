@@ -21,7 +21,7 @@ from .folder import write_folder as write_folder
 from .merging import merge_pulled as merge_pulled
 from .planning import SolutionServices as SolutionServices
 from .referrers import Referrers as Referrers
-from .resetting import reset_tenant as reset_tenant
+from .reset_jobs import TenantResets as TenantResets
 from .retention import delete_expired as delete_expired
 from .route_targets import find_broken_routes as find_broken_routes
 from .schemas import schema_files as schema_files

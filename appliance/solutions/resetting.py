@@ -1,9 +1,15 @@
-"""Resets a tenant from a solution: empties and fills it in one write, so that any failure leaves it unchanged."""
+"""Resets a tenant from a solution, under the claim of its job: emptied in short writes, filled by the last one.
+
+Until `begin_reset` is committed any failure leaves the tenant unchanged.  From then on the tenant refuses requests and does
+nothing, and whoever has the job completes it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from appliance.backups import clear_tenant
+from appliance.backups import begin_reset, clear_tenant
+from appliance.backups.jobs import Claim
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.webapp_deployment import publish_apps
@@ -12,7 +18,7 @@ from appliance.solutions.service import Application, SolutionServices, plan_for_
 
 @dataclass(frozen=True)
 class WrittenReset:
-    """A reset whose write is committed: the number of deleted rows, and by app the versions that are published after checks."""
+    """A reset whose last write is committed: the number of deleted rows, and by app the versions published after checks."""
 
     deleted: int
     to_check: Mapping[str, int]
@@ -20,36 +26,43 @@ class WrittenReset:
 
 @dataclass(frozen=True)
 class Reset:
-    """The number of deleted rows; `failed` says by app why a new WebApp is not served: its checks failed after the write."""
+    """The number of deleted rows; `failed` says by app why a new WebApp is not served: its checks failed after the last write."""
 
     deleted: int
     failed: Mapping[str, str]
 
 
-def reset_tenant(scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool = False) -> Reset:
-    """Empty a tenant and apply a solution to it.
-
-    Raises the errors of `apply_solution` and `clear_tenant`; after any of them the tenant is unchanged.
-    """
-    return publish_reset(scope, tools, write_reset(scope, tools, solution, force=force))
-
-
-def write_reset(
-    scope: TenantScope, tools: SolutionServices, solution: Solution, *, force: bool = False,
-    conclude: Callable[[WrittenReset], None] = lambda _: None,
-) -> WrittenReset:  # fmt: skip
-    """The part of a reset that is one transaction; `conclude` is called in it with the result."""
+def prepare_reset(scope: TenantScope, tools: SolutionServices, solution: Solution) -> Application:
+    """Check the solution as for an empty tenant, and store its contents.  Raises the errors of `apply_solution`."""
     application = Application(scope, tools, solution)
     planned = plan_for_emptied(scope, tools, solution)
     refuse_blocked(planned)
     application.prepare(planned)
+    return application
 
-    def fill(deleted: int) -> None:
+
+def decide_reset(claim: Claim, application: Application, *, force: bool) -> None:
+    """Begin the reset in one write, or raise what `apply_solution` or the retention of documents has against it; then nothing has
+    changed.  LeaseLost."""
+
+    def begin() -> None:
+        begin_reset(claim, force=force)
+        application.check_emptied()
+
+    db.write(begin)
+
+
+def fill_tenant(
+    claim: Claim, application: Application, deleted: int, conclude: Callable[[WrittenReset], None]
+) -> WrittenReset:  # fmt: skip
+    """Delete the rest, apply the solution and end the reset in one write, in which `conclude` is called with the result."""
+
+    def fill(rows: int) -> None:
         application.write()
-        conclude(WrittenReset(deleted, application.to_check))
+        conclude(WrittenReset(rows, application.to_check))
 
-    deleted = clear_tenant(scope, force=force, fill=fill)
-    return WrittenReset(deleted, application.to_check)
+    rows = clear_tenant(claim.scope, force=True, before=deleted, fill=fill)
+    return WrittenReset(rows, application.to_check)
 
 
 def publish_reset(scope: TenantScope, tools: SolutionServices, written: WrittenReset) -> Reset:

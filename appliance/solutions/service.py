@@ -23,6 +23,8 @@ from appliance.solutions.kinds.webapp_deployment import deploy_app, is_deployed,
 from appliance.solutions.planning import SolutionServices, creation_times, make_plan, nothing_of, plan_emptied
 from appliance.solutions.pruning import record_items
 from appliance.tenants.grants import require_grants
+from appliance.webapps.routes import required_access as required_access_of_routes
+from appliance.webapps.routes import subject_of as subject_of_app
 
 __all__ = [
     "ApplyOptions",
@@ -130,6 +132,18 @@ class Application:
         self._checked = set(_changing(planned))
         self._apps = prepare_apps(scope, tools.webapps, solution, planned, self._options.message)
         self._skills = PreparedSkills(scope, tools.skills, solution.skills, planned)
+
+    def check_emptied(self) -> None:
+        """Inside a write: whatever `write` refuses in the tenant once it has nothing but its secrets and refusals of grants; the
+        grants are deleted already."""
+        scope, solution = self._scope, self._solution
+        changes = plan_emptied(scope, self._tools, solution)
+        _require_changes(scope, changes)
+        refuse_blocked(changes)
+        _refuse_ungranted(scope, solution, changes)
+        apps = {each.id: solution.webapps[each.id] for each in changes if is_deployed(each)}
+        published = {app_id: app for app_id, app in apps.items() if not app.settings.smoke}  # the others after their checks
+        require_grants(scope, {subject_of_app(app_id): required_access_of_routes(app.routes) for app_id, app in published.items()})
 
     def write(self) -> list[Change]:
         """Inside a write: plan again and apply.  Conflict if more has changed in the meantime than was prepared."""

@@ -12,6 +12,7 @@ class Tenant(PlatformModel):
     kind = peewee.TextField()  # standard | sandbox
     created_at = peewee.BigIntegerField()
     closed_at = peewee.BigIntegerField(null=True)  # it is being deleted or imported
+    reset_at = peewee.BigIntegerField(null=True)  # it is being reset, since then
 
 
 class Person(PlatformModel):

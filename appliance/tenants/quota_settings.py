@@ -101,7 +101,7 @@ def _change_expiry(scope: TenantScope, expires_at: int | None) -> None:
 def delete_expired(tenant_id: str, expires_at: int) -> bool:
     """Delete a sandbox tenant that still expires at this time; False if that has changed since.
 
-    Conflict while documents are retained: they keep the tenant.
+    Conflict while documents are retained, which keep the tenant, or while it is being reset.
     """
 
     def close() -> bool:

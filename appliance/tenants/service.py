@@ -10,7 +10,7 @@ from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
-from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
+from appliance.core.errors import AlreadyExists, Conflict, NotFound, Overloaded, ValidationFailed
 from appliance.core.events import hub
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import APPLIANCE, TenantScope
@@ -26,18 +26,23 @@ __all__ = [
     "MAX_NAME",
     "SecretName",
     "Tenant",
+    "begin_reset",
+    "being_reset",
     "clear_tenant",
     "create_sandbox_tenant",
     "create_tenant",
     "delete_secret",
     "delete_tenant",
+    "end_reset",
     "get_tenant",
     "has_any_account",
     "has_any_tenant",
+    "is_being_reset",
     "list_secrets",
     "list_tenants",
     "lock_tenant",
     "page_tenants",
+    "refuse_reset",
     "rename_tenant",
     "set_secret",
     "system_scope",
@@ -45,6 +50,7 @@ __all__ = [
     "unseal_secret",
 ]  # fmt: skip
 MAX_NAME = 200
+RESET_RETRY_SECONDS = "5"
 _IS_OPEN = (Tenant.id != APPLIANCE) & Tenant.closed_at.is_null()
 
 
@@ -153,21 +159,67 @@ def lock_tenant(tenant_id: str) -> None:
     db.rows(f"SELECT id FROM tenant WHERE id = ?{db.row_lock()}", (tenant_id,))  # noqa: S608  our own words
 
 
-_existing: Cache[str, float] = Cache(1_000)
+_existing: Cache[str, tuple[float, bool]] = Cache(1_000)
+"""When an existing tenant was looked up, and whether it was being reset then."""
 
 
 def tenant_exists(tenant_id: str) -> bool:
     """Whether the tenant exists; called for every request, so a positive result is cached for a second."""
-    checked_at = _existing.get(tenant_id)
-    now = clock.monotonic()
-    if checked_at is not None and now - checked_at < 1.0:
-        return True
-    sql = "SELECT 1 FROM tenant WHERE id = ? AND closed_at IS NULL"  # peewee takes ten times as long
-    if tenant_id != APPLIANCE and db.rows(sql, (tenant_id,)):
-        _existing[tenant_id] = now
-        return True
+    return _look_up(tenant_id) is not None
+
+
+def _look_up(tenant_id: str) -> bool | None:
+    """Whether the tenant is being reset; None without such a tenant, which alone is not cached."""
+    cached, now = _existing.get(tenant_id), clock.monotonic()
+    if cached is not None and now - cached[0] < 1.0:
+        return cached[1]
+    sql = "SELECT reset_at FROM tenant WHERE id = ? AND closed_at IS NULL"  # peewee takes ten times as long
+    if tenant_id != APPLIANCE and (rows := db.rows(sql, (tenant_id,))):
+        is_reset = rows[0][0] is not None
+        _existing[tenant_id] = now, is_reset
+        return is_reset
     _existing.pop(tenant_id, None)
-    return False
+    return None
+
+
+def refuse_reset(tenant_id: str) -> None:
+    """Overloaded while the tenant is being reset; called for every request, so other processes learn of it a second later."""
+    if _look_up(tenant_id):
+        raise being_reset()
+
+
+def being_reset() -> Overloaded:
+    """The refusal of a request to a tenant that is being reset."""
+    return Overloaded("this tenant is being reset; try again when that is done", headers={"Retry-After": RESET_RETRY_SECONDS})
+
+
+def is_being_reset(tenant_id: str) -> bool:
+    """Whether the tenant is being reset now."""
+    return bool(db.rows("SELECT 1 FROM tenant WHERE id = ? AND reset_at IS NOT NULL", (tenant_id,)))
+
+
+def begin_reset(scope: TenantScope, *, force: bool) -> None:
+    """Inside a write: from now on the tenant refuses requests.  Conflict while it is being reset; NotFound; retention rules can
+    prevent it unless it is forced."""
+    if get_tenant(scope.tenant_id).reset_at is not None:
+        raise _reset_conflict(scope.tenant_id)
+    if not force:
+        hub.publish(TenantDeletionStarted(scope))
+    _set_reset(scope, clock.now_ms())
+
+
+def end_reset(scope: TenantScope) -> None:
+    """Inside a write: from now on the tenant accepts requests again."""
+    _set_reset(scope, None)
+
+
+def _set_reset(scope: TenantScope, at: int | None) -> None:
+    Tenant.update(reset_at=at).where(Tenant.id == scope.tenant_id).execute()
+    db.after_commit(partial(_forget_existing, scope.tenant_id))
+
+
+def _reset_conflict(tenant_id: str) -> Conflict:
+    return Conflict(Sentence("the tenant %(tenant_id)s is being reset; try again when that is done", tenant_id=repr(tenant_id)))
 
 
 def is_stored(tenant_id: str) -> bool:
@@ -217,9 +269,12 @@ def delete_tenant(tenant_id: str, *, force: bool = False, actor: str = "system")
 def close_tenant(scope: TenantScope, *, force: bool = False, details: Mapping[str, Any] | None = None) -> None:
     """Inside a write: end the work of a tenant and all access to it; from then on it is not there for anybody.
 
-    The trail of the appliance tells of it, with `details`.  NotFound; retention rules can prevent it unless it is forced.
+    The trail of the appliance tells of it, with `details`.  NotFound; Conflict while it is being reset; retention rules can
+    prevent it unless it is forced.
     """
     row = get_tenant(scope.tenant_id)
+    if row.reset_at is not None:
+        raise _reset_conflict(row.id)
     if not force:
         hub.publish(TenantDeletionStarted(scope))
     record_for_appliance("tenant.delete", row.id, {"name": row.name, "force": force, **(details or {})}, actor=scope.actor)

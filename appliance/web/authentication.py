@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from appliance.core.errors import ExpiredApiKey, InvalidApiKey, RevokedApiKey
+from appliance.tenants import service
 from appliance.tenants.keys import Caller, keys
 
 from .requests import Request
@@ -24,4 +25,5 @@ def authenticate_key(services: Services, request: Request, key: str, owner: str 
     except (InvalidApiKey, ExpiredApiKey, RevokedApiKey) as error:
         services.limits.refused_requests.record_key("API key", error.code, request.address)
         raise
+    service.refuse_reset(caller.scope.tenant_id)  # also on the base host, where only the key names the tenant
     return replace(caller, scope=replace(caller.scope, trace=request.trace)) if request.trace else caller

@@ -1,4 +1,4 @@
-"""Requests beside which their tenant is deleted: a write that comes too late is answered like a request to an unknown tenant.
+"""Requests beside which their tenant is deleted or reset: a write that comes too late is answered like a request after it.
 
 The database refuses such a write by whatever it misses first, a tenant, a parent row or a table, and each verb sees another fault.
 So edges ask here, where they catch what has no code.
@@ -14,14 +14,17 @@ from .threads import in_thread
 
 
 def explain_fault(error: Exception, tenant_id: str) -> Exception:
-    """The error; UnknownHost instead of a fault if the tenant does not exist any more.  Waits for the database."""
+    """The error; instead of a fault UnknownHost if the tenant does not exist any more, and Overloaded while it is being reset.
+    Waits for the database."""
     if isinstance(error, ApplianceError | ConnectionLost) or not tenant_id:
         return error
     try:
-        is_stored = service.is_stored(tenant_id)
+        is_stored, is_reset = service.is_stored(tenant_id), service.is_being_reset(tenant_id)
     except Exception:  # noqa: BLE001  the database cannot say now, so the first error stays the answer
-        is_stored = True
-    return error if is_stored else UnknownHost("this host name is not served here; check the address")
+        return error
+    if not is_stored:
+        return UnknownHost("this host name is not served here; check the address")
+    return service.being_reset() if is_reset else error
 
 
 async def explain_fault_in_thread(threads: Executor, error: Exception, tenant_id: str) -> Exception:

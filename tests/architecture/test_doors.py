@@ -34,6 +34,8 @@ SHARED = {
     "tests/sites/test_orders.py": {"webapps"},
     "tests/sites/test_smoke.py": {"webapps"},
     "tests/solutions/test_reset_jobs.py": {"backups"},
+    "tests/solutions/test_reset_requests.py": {"backups", "web"},
+    "tests/solutions/test_reset_steps.py": {"backups"},
     "tests/webapps/test_traffic.py": {"sites"},
 }
 """Tests of two rooms together, and the other rooms whose private names they can import."""

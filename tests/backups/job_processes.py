@@ -50,9 +50,9 @@ class Processes:
 
 
 @contextmanager
-def open_processes(folder: Path) -> Iterator[Processes]:
+def open_processes(folder: Path, url: str = "") -> Iterator[Processes]:
     """A filled appliance without a process yet."""
-    world = make_world(folder)
+    world = make_world(folder, url)
     with world.opened() as sealer:
         scope = world.fill()
         processes = Processes(world, sealer, TenantScope(scope.tenant_id, "user:ada", scope.scopes))

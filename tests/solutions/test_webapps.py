@@ -13,7 +13,6 @@ from appliance.solutions import service
 from appliance.solutions.folder import write_folder
 from appliance.solutions.kinds.changes import Change
 from appliance.solutions.kinds.webapp_deployment import load_published
-from appliance.solutions.resetting import reset_tenant
 from appliance.webapps import NewApp, Settings
 from appliance.webapps.domains import NewDomain
 from tests.solutions.conftest import Gos, SolutionTenant, make_solution, read
@@ -87,7 +86,8 @@ def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_ver
 
 def test_a_reset_reports_apps_that_are_not_served(tenant: SolutionTenant) -> None:
     tenant.apply(with_app())
-    done = reset_tenant(tenant.scope, tenant.tools, read(with_app("smoke: [{path: /, contains: Nowhere}]\n")))
+    files = {path: text.encode() for path, text in with_app("smoke: [{path: /, contains: Nowhere}]\n").items()}
+    done = tenant.running.services.transfers.resets.reset(tenant.scope, files)
     assert done.deleted > 0
     assert list(done.failed) == ["shop"]
     assert "Nowhere" in done.failed["shop"]

@@ -76,7 +76,8 @@ class TenantJob:
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to insert; `sealed` is the passphrase of its file, sealed for `sealing_context(scope, id)`."""
+    """A job to insert; `sealed` is the passphrase of its file, sealed for `sealing_context(scope, id)`; `archive` is the solution
+    of a reset."""
 
     kind: str
     id: str = field(default_factory=lambda: ids.new("wrk"))
@@ -85,6 +86,7 @@ class NewJob:
     name: str = ""
     place: str | None = None
     size: int = 0
+    archive: bytes | None = None
 
 
 def sealing_context(scope: TenantScope, job_id: str) -> str:
@@ -135,6 +137,12 @@ def find_claimed(claim: Claim) -> TenantJob | None:
     return _to_job(row) if row is not None and row.state == "running" else None
 
 
+def read_archive_of_job(claim: Claim) -> bytes | None:
+    """The archive of the solution that a reset applies; None for the starter."""
+    row = claim.scope.get(TenantJobRow, id=claim.id)
+    return None if row.archive is None else bytes(row.archive)
+
+
 # -- starting
 
 
@@ -144,6 +152,7 @@ def insert(scope: TenantScope, job: NewJob) -> None:
     scope.insert(
         TenantJobRow, id=job.id, kind=job.kind, actor=scope.actor, scopes=sorted(scope.scopes), request_id=scope.request_id,
         state="waiting", task="", options=dict(job.options), sealed=job.sealed, name=job.name, place=job.place, size=job.size,
+        archive=job.archive,
         stage="", done=0, total=0, result={}, problem=None, started_at=now, ended_at=0, expires_at=now + EXPIRY_MS, owner=None,
         fence=0, claims=0, lease_until=0,
     )  # fmt: skip
@@ -186,6 +195,12 @@ def save_progress(claim: Claim, stage: str, done: int, of: int) -> None:
     LEASES.renew(claim.key, claim.fence, clock.now_ms() + LEASE_MS, {"stage": stage, "done": done, "total": of})
 
 
+def save_deleted(claim: Claim, rows: int) -> None:
+    """Store how many rows a reset has deleted; that is progress, whatever became of earlier processes.  LeaseLost."""
+    changes = {"stage": "deleting", "done": rows, "claims": 0}
+    LEASES.renew(claim.key, claim.fence, clock.now_ms() + LEASE_MS, changes)
+
+
 def save_result(claim: Claim, result: Mapping[str, Any]) -> None:
     """Store what a job has done in the same transaction, so that whoever continues it does not do that again.  LeaseLost."""
     LEASES.update(claim.key, claim.fence, {"result": dict(result)})
@@ -195,7 +210,8 @@ def finish(claim: Claim, result: Mapping[str, Any], changes: Mapping[str, Any] |
     """Store the result, and drop the passphrase; `changes` are more columns.  LeaseLost."""
     now = clock.now_ms()
     LEASES.settle(claim.key, claim.fence, {
-        "state": "done", "result": dict(result), "sealed": None, "ended_at": now, "expires_at": now + EXPIRY_MS, **(changes or {}),
+        "state": "done", "result": dict(result), "sealed": None, "archive": None, "ended_at": now, "expires_at": now + EXPIRY_MS,
+        **(changes or {}),
     })  # fmt: skip
 
 
@@ -203,7 +219,7 @@ def fail(claim: Claim, error: ApplianceError, changes: Mapping[str, Any] | None 
     """Store why the job failed; `changes` are more columns.  LeaseLost."""
     now, details = clock.now_ms(), [vars(each) for each in error.details]
     LEASES.settle(claim.key, claim.fence, {
-        "state": "failed", "problem": {"message": error.message, "details": details}, "ended_at": now,
+        "state": "failed", "problem": {"message": error.message, "details": details}, "archive": None, "ended_at": now,
         "expires_at": now + EXPIRY_MS, **(changes or {}),
     })  # fmt: skip
 
@@ -239,5 +255,7 @@ def delete_expired() -> list[str]:
 
 
 def delete_all() -> None:
-    """Delete the jobs of all tenants: of a restored backup, which has none of their files."""
-    db.execute("DELETE FROM tenant_job")
+    """Delete the jobs of all tenants: of a restored backup, which has none of their files.  Resets that have begun to delete stay,
+    because only they complete their tenants."""
+    tenants = "SELECT id FROM tenant WHERE reset_at IS NOT NULL"
+    db.execute(f"DELETE FROM tenant_job WHERE NOT (kind = ? AND state = 'running' AND tenant_id IN ({tenants}))", (RESET,))  # noqa: S608

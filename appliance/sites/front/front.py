@@ -13,7 +13,7 @@ from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
 from appliance.monitor import metrics
-from appliance.tenants import PLACE, match_host
+from appliance.tenants import PLACE, match_host, service
 from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
 
 from . import request_spans
@@ -26,6 +26,8 @@ from .work_queue import WorkQueue
 log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
+DURING_RESET = ("/console/settings/reset", "/static/")
+"""What the host of a tenant serves while the tenant is reset: the page that shows the progress, and what it loads."""
 _DETAILS = {
     "storage_full": "the disk is full or failing: writes are refused, reads continue; free some space",
     "stopping": "this process stops soon; it still answers, but send new requests to another",
@@ -141,6 +143,8 @@ class Front:
         match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
         if match.kind == "unknown":
             raise UnknownHost("this host name is not served here; check the address")
+        if match.tenant is not None and not scope["path"].startswith(DURING_RESET):
+            service.refuse_reset(match.tenant)
         with place.occupy(Origin(match.tenant or "", network_of(scope["gos.address"]))):
             await place.take_turn(hash(headers.get(b"x-api-key") or headers.get(b"authorization")))
             scope["gos.host"], scope[PLACE] = match, place

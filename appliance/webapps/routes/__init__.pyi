@@ -1,3 +1,5 @@
+from .authority import required_access as required_access
+from .authority import subject_of as subject_of
 from .mapping import RequestData as RequestData
 from .mapping import Text as Text
 from .mapping import convert_texts as convert_texts

@@ -1,0 +1,117 @@
+"""While a tenant is reset, its hosts and keys get 503, whoever waits for it gets an answer, and other tenants notice nothing."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.backups import emptying
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.tenants import service
+from appliance.testing.running import Running
+from appliance.web.deleted_tenants import explain_fault
+from tests.api.resources import Resources, fresh
+from tests.processes.world import wait_until
+
+FILES = {"solution.yaml": b"name: wanted\n", "collections/parts.yaml": b"name: parts\nfields:\n  - {name: number, type: text}\n"}
+
+
+@contextmanager
+def paused_reset(running: Running, tenant: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In the block, a reset of the tenant has begun and deletes nothing yet; afterwards it is complete."""
+    has_begun, may_go_on, empty = threading.Event(), threading.Event(), emptying._empty
+
+    def pause(*args: Any) -> int:
+        has_begun.set()
+        assert may_go_on.wait(60)
+        return empty(*args)
+
+    monkeypatch.setattr(emptying, "_empty", pause)
+    resets = running.services.transfers.resets
+    with ThreadPoolExecutor(1) as threads:
+        reset = threads.submit(resets.reset, running.tenant(tenant), FILES)
+        try:
+            assert has_begun.wait(60)
+            yield
+        finally:
+            may_go_on.set()
+        assert reset.result(60).deleted > 0
+
+
+def check_refused(response: httpx.Response) -> None:
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], response.headers["Retry-After"]) == (503, "overloaded", "5"), response.text
+    assert error["message"] == "this tenant is being reset; try again when that is done"
+
+
+def test_a_tenant_that_is_reset_answers_nothing_but_the_page_of_its_reset(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, other = fresh("resetting"), fresh("other")
+    with running.api(name) as client, running.api(other) as others:
+        resources = Resources(running, name, client)
+        app, process = resources.webapp(), resources.process()
+        resources.execution(process)
+        key = {"X-API-Key": client.headers["X-API-Key"]}
+        base, content = running.config.domains.base, running.config.domains.content
+        with paused_reset(running, name, monkeypatch):
+            check_refused(client.get("/api/v1/tenant"))
+            check_refused(client.post(f"/api/v1/processes/{process}/execute", json={}))
+            for path in ("/console", "/console/settings", "/hooks/orders", "/mcp", "/api-docs/"):
+                check_refused(client.post(path) if path in ("/hooks/orders", "/mcp") else client.get(path))
+            for host in (f"{app}--{name}.{content}", f"cdn--{name}.{content}"):
+                with running.client(host) as visitor:
+                    check_refused(visitor.get("/"))
+            with running.client(base, key) as at_base:
+                check_refused(at_base.get("/api/v1/tenant"))
+                assert at_base.get("/healthz").status_code == 200
+            page = client.get("/console/settings/reset")
+            assert page.status_code != 503, "its owners see the progress there, after they have signed in"
+            assert client.get("/static/console.css").status_code != 503
+            assert others.get("/api/v1/tenant").status_code == 200
+            late = explain_fault(RuntimeError("a foreign key"), name)
+            assert "is being reset" in str(late)
+            with pytest.raises(RuntimeError, match="a foreign key"):
+                raise explain_fault(RuntimeError("a foreign key"), other)
+        assert [each["name"] for each in client.get("/api/v1/datapool").raise_for_status().json()["data"]] == ["parts"]
+
+
+def test_whoever_waits_for_an_execution_gets_an_answer_when_its_tenant_is_reset(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = fresh("resetting")
+    with running.api(name) as client, ThreadPoolExecutor(2) as threads:
+        resources = Resources(running, name, client)
+        process, execution = resources.waiting_execution()
+        triggered = resources.triggered_process()
+        began = clock.monotonic()
+        waiting = threads.submit(client.post, f"/api/v1/processes/{process}/execute", params={"wait": 50}, json={})
+        stream = threads.submit(client.get, f"/api/v1/processes/{process}/executions/{execution}/events", timeout=50)
+        wait_until(lambda: count(name, "execution WHERE status = 'waiting' AND tenant_id = ?") == 2)
+        with paused_reset(running, name, monkeypatch):
+            assert count(name, "execution WHERE status <> 'cancelled' AND tenant_id = ?") == 0
+            assert count(name, "trigger_state WHERE tenant_id = ?") == 0, triggered
+            answer, events = waiting.result(40), stream.result(40)
+        assert clock.monotonic() - began < 45, "they are told, and do not wait until their time is over"
+        assert (answer.status_code, events.status_code) == (200, 200)
+        assert answer.json()["data"]["status"] == "cancelled"
+        assert count(name, "execution WHERE tenant_id = ?") == 0
+
+
+def count(tenant: str, of: str) -> int:
+    return int(db.rows(f"SELECT count(*) FROM {of}", (tenant,))[0][0])  # noqa: S608
+
+
+def test_requests_are_accepted_at_once_after_a_reset(running: Running) -> None:
+    name = fresh("resetting")
+    with running.api(name) as client:
+        assert client.get("/api/v1/tenant").status_code == 200
+        db.write(lambda: service.begin_reset(running.tenant(name), force=False))
+        check_refused(client.get("/api/v1/tenant"))
+        db.write(lambda: service.end_reset(running.tenant(name)))
+        assert client.get("/api/v1/tenant").status_code == 200
