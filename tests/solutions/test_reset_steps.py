@@ -192,6 +192,7 @@ def test_what_another_process_has_taken_over_is_left_to_it(cluster: Processes, m
         assert service.is_being_reset("initech") == (what == "rows are deleted")
         if what == "it begins":
             assert tenant_rows("initech") == rows == before
+        assert db.rows("SELECT 1 FROM execution WHERE tenant_id = 'initech' LIMIT 1"), "it stops at once"
         process, claim = take_over(cluster, "other", what)
     work(process, claim, monkeypatch)
     check_complete(cluster, others)
