@@ -29,6 +29,8 @@ from .origins import is_own_page as is_own_page
 from .paths import PathTable as PathTable
 from .quart_adapter import make_quart as make_quart
 from .quart_adapter import view as view
+from .refusal_pages import PAGE_POLICY as PAGE_POLICY
+from .refusal_pages import refusal_page as refusal_page
 from .refusals import as_coded as as_coded
 from .refusals import error_response as error_response
 from .refusals import refuse as refuse

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from http import HTTPStatus
 from typing import Any
 
 import peewee
@@ -11,6 +12,7 @@ from appliance.core.errors import ApplianceError, ValidationFailed, http_status
 from appliance.core.texts import mark_error
 
 from .asgi import Send
+from .refusal_pages import PAGE_POLICY, refusal_page
 from .responses import Response
 
 log = logging.getLogger(__name__)
@@ -52,9 +54,14 @@ def error_response(error: BaseException, request_id: str, accept: str = "", *, f
     return Response(status, _dump({"success": False, "error": body}), {**error.headers, "Content-Type": "application/json"})
 
 
-async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
-    """Send an error to a visitor."""
+async def refuse(send: Send, error: ApplianceError, request_id: str, *, as_page: bool = False) -> None:
+    """Send an error to a visitor, or a page that says the same to a person in a browser."""
     response = error_response(error, request_id, for_visitor=True)
+    if as_page:
+        title = "Not available at the moment" if response.status == HTTPStatus.SERVICE_UNAVAILABLE else "That did not work"
+        page = refusal_page([error.message], request_id, ("", "Try again"), title=title)
+        headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": PAGE_POLICY}
+        response = Response(response.status, page, {**response.headers, **headers})
     await Response(response.status, response.body, {"Cache-Control": "no-store", **response.headers}).send(send)
 
 

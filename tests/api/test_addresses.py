@@ -39,6 +39,16 @@ def test_only_our_hosts_are_served(running: Running, host: str, served: bool) ->
         assert client.get("/readyz").status_code == 200
 
 
+def test_a_person_at_a_foreign_host_gets_a_page(running: Running) -> None:
+    with running.client("x", {"Host": "evil.test", "Accept": "text/html"}) as client:
+        page = client.get("/")
+        assert (page.status_code, page.headers["Content-Type"]) == (421, "text/html; charset=utf-8")
+        assert "<p>This host name is not served here; check the address</p>" in page.text
+        assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
+        assert page.headers["X-Request-Id"] in page.text
+        error(client.post("/"), 421, "unknown_host")
+
+
 def test_on_the_base_host_the_key_names_the_tenant(running: Running) -> None:
     for tenant in ("acme", "globex"):
         with running.client("localhost", {"X-API-Key": running.key(tenant)}) as client:

@@ -64,6 +64,12 @@ def test_a_tenant_that_is_reset_answers_nothing_but_the_page_of_its_reset(
             check_refused(client.post(f"/api/v1/processes/{process}/execute", json={}))
             for path in ("/console", "/console/settings", "/hooks/orders", "/mcp", "/api-docs/"):
                 check_refused(client.post(path) if path in ("/hooks/orders", "/mcp") else client.get(path))
+            for browser in ({"Accept": "text/html,*/*;q=0.8"}, {"Sec-Fetch-Mode": "navigate"}):
+                page = client.get("/console/settings", headers=browser)
+                assert (page.status_code, page.headers["Content-Type"]) == (503, "text/html; charset=utf-8")
+                assert "<p>This tenant is being reset; try again when that is done</p>" in page.text
+            check_refused(client.get("/api/v1/tenant", headers={"Accept": "text/html"}))
+            check_refused(client.get("/console/", headers={"Sec-Fetch-Mode": "cors", "Accept": "text/html"}))
             for host in (f"{app}--{name}.{content}", f"cdn--{name}.{content}"):
                 with running.client(host) as visitor:
                     check_refused(visitor.get("/"))

@@ -116,7 +116,7 @@ class Front:
         except ApplianceError as error:
             if status:
                 raise
-            await refuse(send_response, error, request_id)
+            await refuse(send_response, error, request_id, as_page=_wants_page(scope, headers))
         except asyncio.CancelledError:
             if not outgoing.stalled:
                 raise
@@ -190,6 +190,14 @@ def _add_security(headers: list[tuple[bytes, bytes]], status: int) -> None:
     if not any(name.lower() == b"content-security-policy" for name, _ in headers):
         headers.append((b"content-security-policy", _DATA_POLICY))
     headers += _SECURITY if status != 302 else _SECURITY_OF_REDIRECTS
+
+
+def _wants_page(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a person views the response in a browser, as opposed to a program."""
+    if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/api/"):
+        return False
+    mode = headers.get(b"sec-fetch-mode")
+    return mode == b"navigate" if mode is not None else b"text/html" in headers.get(b"accept", b"").lower()
 
 
 def _is_site(scope: Scope) -> bool:

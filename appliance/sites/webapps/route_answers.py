@@ -1,8 +1,5 @@
 """The responses of routes: the output of a process, its `$response`, or an error without internals. Pure functions."""
 
-import base64
-import hashlib
-import html
 import json
 import math
 import re
@@ -12,7 +9,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, ProcessFailed, Rejected, http_status
 from appliance.core.sentences import Sentence
-from appliance.web import error_response
+from appliance.web import PAGE_POLICY, error_response, refusal_page
 
 Pairs = tuple[tuple[str, str], ...]
 DEFAULT_HEADERS: Pairs = (
@@ -27,15 +24,6 @@ _OWN_HEADER = re.compile(r"x-[a-z0-9-]{1,60}")
 _NOT_OWN = ("x-content-type-options", "x-forwarded-", "x-frame-options", "x-request-id", "x-robots-tag", "x-accel-")
 _VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
 _LOCATION = re.compile(r"(/(?![/\\])|https?://)[\x21-\x7e]{0,1999}")
-_STYLE = (
-    ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}body{margin:0}"
-    "main{max-width:36rem;margin:3rem auto;padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.5rem;line-height:1.25}"
-)
-_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_PAGE_POLICY = (
-    "content-security-policy",
-    f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; frame-ancestors 'none'",
-)
 FAILED = "this did not work; try again later, and if it keeps failing, give the request id to the app's owner"
 
 
@@ -116,7 +104,8 @@ def to_error_reply(error: ApplianceError, request_id: str, *, as_page: bool = Fa
     status = http_status(error)
     extra = tuple((name.lower(), value) for name, value in error.headers.items())
     if as_page:
-        return Reply(status, _page(error, request_id), (("content-type", "text/html; charset=utf-8"), _PAGE_POLICY, *extra))
+        own = (("content-type", "text/html; charset=utf-8"), ("content-security-policy", PAGE_POLICY))
+        return Reply(status, _page(error, request_id), (*own, *extra))
     body = error_response(error, request_id, for_visitor=True).body
     return Reply(status, body, (("content-type", "application/json"), *SANDBOX_HEADERS, *extra))
 
@@ -128,12 +117,5 @@ def _label(pointer: str) -> str:
 def _page(error: ApplianceError, request_id: str) -> bytes:
     """An error page for people who know field names, but not processes or pointers."""
     fields = [f"{_label(each.pointer)}: {each.message}" for each in error.details if each.pointer.strip("/")]
-    messages = ["Some of the entered values are not valid:", *fields] if fields else [error.message]
-    lines = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in messages)
-    title = "That did not work"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>{lines}"
-        f'<p><a href="/">Back to the app</a></p><p><small>Request {html.escape(request_id)}</small></p></main></body></html>'
-    ).encode()
+    lines = ["Some of the entered values are not valid:", *fields] if fields else [error.message]
+    return refusal_page(lines, request_id, ("/", "Back to the app"))

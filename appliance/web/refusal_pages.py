@@ -1,0 +1,26 @@
+"""Pages for people whose request is refused before any page of the console or of an app can be made."""
+
+import base64
+import hashlib
+import html
+from collections.abc import Sequence
+
+_STYLE = (
+    ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}body{margin:0}"
+    "main{max-width:36rem;margin:3rem auto;padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.5rem;line-height:1.25}"
+)
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+PAGE_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; frame-ancestors 'none'"
+"""The Content-Security-Policy of such a page."""
+
+
+def refusal_page(lines: Sequence[str], request_id: str, link: tuple[str, str], *, title: str = "That did not work") -> bytes:
+    """A page that needs nothing else: what is the matter, and a link, its address and text, to go on."""
+    paragraphs = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in lines)
+    address, text = (html.escape(each) for each in link)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>{paragraphs}"
+        f'<p><a href="{address}">{text}</a></p><p><small>Request {html.escape(request_id)}</small></p></main></body></html>'
+    ).encode()
