@@ -16,7 +16,9 @@ from tests.repeated_writes import repeated, unrepeated
 CHANGING = [pytest.param(route, id=f"{route.method} {route.path}") for route in load_routes() if route.method != "GET"]
 
 
-_PROGRESS = {"started_at", "finished_at", "duration_ms", "output", "error", "wait_reason", "waiting_for"}
+_PROGRESS = {
+    "started_at", "finished_at", "duration_ms", "output", "outcome", "error", "queue", "traffic", "wait_reason", "waiting_for",
+}  # fmt: skip
 
 
 def outcome(answer: httpx.Response) -> tuple[int, str, Any]:

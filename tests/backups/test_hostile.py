@@ -122,7 +122,9 @@ CHANGES: dict[str, Change] = {
     "view": lambda file: file.execute("CREATE VIEW v AS SELECT 1"),
     "entities_elsewhere": _redirect_entities,
     "column_of_entities": _quoted_column,
-    "two_tenants": lambda file: file.execute("INSERT INTO tenant SELECT 'more', name, kind, created_at, NULL FROM tenant"),
+    "two_tenants": lambda file: file.execute(
+        "INSERT INTO tenant (id, name, kind, created_at) SELECT 'more', name, kind, created_at FROM tenant"
+    ),
     "type": lambda file: file.execute("UPDATE collection SET definition = '[]'"),
     "index": lambda file: file.execute(f'CREATE INDEX further ON "{_collection(file)}" (id)'),
     "no_schema": lambda file: file.execute("DELETE FROM migration"),
