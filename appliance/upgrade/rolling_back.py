@@ -12,7 +12,7 @@ from appliance.core.errors import Conflict
 from appliance.core.sentences import Sentence
 
 from . import journal as journals
-from .checks import file_of, make_plan, opened_database, refuse_running
+from .checks import failing_as, file_of, make_plan, opened_database, refuse_running
 from .files import exclusive_file, hash_file
 from .journal import DONE, ROLLED_BACK, ROLLING_BACK, Journal, copy_of, read_journal, upgrade_lock
 from .options import Report
@@ -69,7 +69,8 @@ def _put_back_on_server(config: Config, journal: Journal, copy: Path, *, lose_ch
     with opened_database(config):
         check()
         journals.save_journal(config.data, dataclasses.replace(journal, state=ROLLING_BACK))
-        db.write(replace)
+        with failing_as(Sentence("the former database could not be put back")):
+            db.write(replace)
 
 
 def _find_copy(config: Config, journal: Journal | None) -> tuple[Journal, Path]:

@@ -89,6 +89,9 @@ def test_a_roll_back_that_does_not_bring_every_row_changes_nothing(old: Config, 
     monkeypatch.setattr("appliance.backups.copying.insert_rows", lambda table, columns, rows: 0)
     with pytest.raises(UpgradeFailed, match="would not have all rows"):
         roll_back(old, Steps().report, lose_changes=False)
+    monkeypatch.setattr("appliance.upgrade.servers.load_rows", lambda source: db.execute("INSERT INTO absent VALUES (1)"))
+    with pytest.raises(UpgradeFailed, match=r"could not be put back: .*absent"):
+        roll_back(old, Steps().report, lose_changes=False)
     monkeypatch.undo()
     assert state_of(old) == new
     roll_back(old, Steps().report, lose_changes=False)

@@ -6,8 +6,8 @@ At each level, whoever has used the least time is next, as in start-time fair qu
 starts with what the one served last had used, so that nobody saves up turns. While requests wait, the number of turns follows the
 processors: more while they idle, fewer while they are busy, and then a request that its share would not reach soon is refused.
 
-The only request of a tenant does not wait for a turn to end, as the next would be its own; with these, twice as many requests as
-there are turns are worked on at the utmost.
+A tenant's only request does not wait for a turn to end, as the next one would be its own. Counting these, at most twice as many
+requests as there are turns are worked on.
 
 Event loop only.
 """
