@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from appliance.core.config.sections import Blobs as Settings
+from appliance.core.database import caches
+from appliance.core.database.db import database
 from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
@@ -103,6 +105,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spreading:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if _live and not _is_live(item):
         _live.pop().stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """No test finds the database of another file: it would pass only after that file, which not every run does."""
+    yield
+    if not _live and (nextitem is None or nextitem.path != item.path):
+        database.initialize(None)
+        caches.empty_all()
 
 
 def _is_live(item: pytest.Item) -> bool:

@@ -109,7 +109,7 @@ def test_children_of_a_spent_key_are_refused_and_others_are_not(running: Running
     assert use(running, issue(acme)["key"]).is_success
 
 
-def test_a_new_window_serves_requests_again_and_counts_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_window_serves_requests_again_and_counts_them_once(two_tenants: None, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(rate_limits, "clock", SimpleNamespace(monotonic=lambda: now))
     scope = TenantScope("acme", "key:key_1", frozenset())
