@@ -38,6 +38,7 @@ from .service import LocatedContent as LocatedContent
 from .service import Places as Places
 from .service import StoredBlob as StoredBlob
 from .service import Usage as Usage
+from .service import lend_contents as lend_contents
 from .service import sample_contents as sample_contents
 from .service import stored_sizes as stored_sizes
 from .service import touch_contents as touch_contents

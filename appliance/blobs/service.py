@@ -332,6 +332,17 @@ def touch_contents(scope: TenantScope, sha256s: Iterable[str]) -> None:
         db.execute(sql, (clock.now_ms(), scope.tenant_id, *part))
 
 
+def lend_contents(scope: TenantScope, to: TenantScope, sha256s: Iterable[str]) -> None:
+    """Inside a `db.rehearsal`: let another tenant have those of these contents that are stored, too."""
+    for part in _parts(sha256s):
+        places = ", ".join("?" * len(part))
+        sql = (
+            "INSERT INTO blob (tenant_id, sha256, size, place, touched_at) SELECT ?, sha256, size, place, touched_at FROM blob "  # noqa: S608
+            f"WHERE tenant_id = ? AND sha256 IN ({places})"
+        )
+        db.execute(sql, (to.tenant_id, scope.tenant_id, *part))
+
+
 def _parts(sha256s: Iterable[str]) -> list[list[str]]:
     """The contents in an order that is the same for all transactions, in parts of as many as a statement may have parameters."""
     digests = sorted(set(sha256s))

@@ -6,6 +6,7 @@ from functools import partial
 
 from appliance.agents import find_output
 from appliance.agents import versions as agents
+from appliance.blobs import lend_contents
 from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
@@ -22,6 +23,7 @@ from appliance.solutions.kinds.skills import PreparedSkills, is_written
 from appliance.solutions.kinds.webapp_deployment import deploy_app, is_deployed, prepare_apps, publish_apps
 from appliance.solutions.planning import SolutionServices, creation_times, make_plan, nothing_of, plan_emptied
 from appliance.solutions.pruning import record_items
+from appliance.tenants import service as tenants
 from appliance.tenants.grants import require_grants
 from appliance.webapps.routes import required_access as required_access_of_routes
 from appliance.webapps.routes import subject_of as subject_of_app
@@ -135,7 +137,7 @@ class Application:
 
     def check_emptied(self) -> None:
         """Inside a write: whatever `write` refuses in the tenant once it has nothing but its secrets and refusals of grants; the
-        grants are deleted already."""
+        grants are deleted already.  It is applied to a tenant with nothing, and undone."""
         scope, solution = self._scope, self._solution
         changes = plan_emptied(scope, self._tools, solution)
         _require_changes(scope, changes)
@@ -144,32 +146,46 @@ class Application:
         apps = {each.id: solution.webapps[each.id] for each in changes if is_deployed(each)}
         published = {app_id: app for app_id, app in apps.items() if not app.settings.smoke}  # the others after their checks
         require_grants(scope, {subject_of_app(app_id): required_access_of_routes(app.routes) for app_id, app in published.items()})
+        self._rehearse(changes)
+
+    def _rehearse(self, changes: Sequence[Change]) -> None:
+        """Inside a write: apply the changes to a tenant with nothing, and undo that.  Raises whatever applying them raises."""
+        nothing = nothing_of(self._scope)
+        forms = {form.sha256 for app in self._apps.values() for form in app.forms}
+        with db.rehearsal():
+            tenants.insert_temporary(nothing)
+            lend_contents(self._scope, nothing, forms | self._skills.contents)
+            self._apply(nothing, changes)
 
     def write(self) -> list[Change]:
         """Inside a write: plan again and apply.  Conflict if more has changed in the meantime than was prepared."""
         scope, tools, solution, options = self._scope, self._tools, self._solution, self._options
-        self._to_check.clear()
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
         _require_changes(scope, changes)  # there may be more changes now than in the first plan
         refuse_blocked(changes)
         if set(_changing(changes)) - self._checked:
             raise Conflict("a process changed while the solution was being checked; apply it again")
         _refuse_ungranted(scope, solution, changes)
+        self._apply(scope, changes)
+        done = [change for change in changes if change.action in ("create", "update", "delete")]
+        if done:
+            fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
+            audit.record(scope, "solution.apply", solution.name, fields)
+        return changes
+
+    def _apply(self, scope: TenantScope, changes: Sequence[Change]) -> None:
+        tools, solution, options = self._tools, self._solution, self._options
+        self._to_check.clear()
         for change in changes:
             _apply_change(scope, tools, solution, change, options)
             if is_deployed(change) and tools.webapps is not None:
                 number = deploy_app(scope, tools.webapps, change, solution.webapps[change.id], self._apps.get(change.id))
                 self._to_check.update({} if number is None else {change.id: number})
             if is_written(change):
-                self._skills.write(change.id)
+                self._skills.write(scope, change.id)
             if change.action == "delete":
                 _delete(scope, tools, change, options)
         record_items(scope, creation_times(scope, tools), solution, [change for change in changes if change.action == "delete"])
-        done = [change for change in changes if change.action in ("create", "update", "delete")]
-        if done:
-            fields = {"changes": [f"{change.action} {change.kind} {change.id}" for change in done]}
-            audit.record(scope, "solution.apply", solution.name, fields)
-        return changes
 
     def publish(self, changes: Sequence[Change]) -> list[Change]:
         """After the write: publish WebApps with checks; answers every change with its result."""

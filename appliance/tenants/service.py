@@ -37,6 +37,7 @@ __all__ = [
     "get_tenant",
     "has_any_account",
     "has_any_tenant",
+    "insert_temporary",
     "is_being_reset",
     "list_secrets",
     "list_tenants",
@@ -79,6 +80,11 @@ def create_tenant(
         return row
 
     return db.write(insert)
+
+
+def insert_temporary(scope: TenantScope) -> None:
+    """Inside a `db.rehearsal`: let there be the tenant of the scope."""
+    Tenant.create(id=scope.tenant_id, name=scope.tenant_id, kind="standard", created_at=clock.now_ms())
 
 
 def check_free(tenant_id: str, *, pointer: str) -> None:

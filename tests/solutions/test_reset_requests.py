@@ -12,6 +12,7 @@ import pytest
 from appliance.backups import emptying
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.errors import Conflict
 from appliance.tenants import service
 from appliance.testing.running import Running
 from appliance.web.deleted_tenants import explain_fault
@@ -121,3 +122,34 @@ def test_requests_are_accepted_at_once_after_a_reset(running: Running) -> None:
         check_refused(client.get("/api/v1/tenant"))
         db.write(lambda: service.end_reset(running.tenant(name)))
         assert client.get("/api/v1/tenant").status_code == 200
+
+
+APP = {"app.yaml": b"{}\n", "public/index.html": b"<p>" + b"a text that is worth an encoding " * 200}
+SKILL = b"---\nname: %s\ndescription: a\n---\na\n"
+
+
+def apps_and_skills(apps: int, skills: int) -> dict[str, bytes]:
+    files = {f"webapps/app-{number}/{path}": content for number in range(apps) for path, content in APP.items()}
+    return FILES | files | {f"SKILLS/skill-{number}/SKILL.md": SKILL % b"skill-%d" % number for number in range(skills)}
+
+
+@pytest.mark.parametrize(("apps", "skills", "problem"), [(201, 0, "at most 200 WebApps"), (0, 501, "at most 500 skills")])
+def test_what_only_applying_refuses_is_refused_before_anything_is_deleted(
+    running: Running, apps: int, skills: int, problem: str
+) -> None:
+    name = fresh("resetting")
+    with running.api(name) as client:
+        process = Resources(running, name, client).process()
+        with pytest.raises(Conflict, match=problem):
+            running.services.transfers.resets.reset(running.tenant(name), apps_and_skills(apps, skills))
+        assert client.get(f"/api/v1/processes/{process}").status_code == 200
+        assert count(name, "audit_entry WHERE action = 'tenant.reset' AND tenant_id = ?") == 0
+
+
+def test_a_reset_brings_apps_with_their_contents_and_skills(running: Running) -> None:
+    name = fresh("resetting")
+    with running.api(name) as client:
+        running.services.transfers.resets.reset(running.tenant(name), apps_and_skills(2, 2))
+        with running.client(f"app-1--{name}.{running.config.domains.content}") as visitor:
+            assert visitor.get("/").content == APP["public/index.html"]
+        assert [each["name"] for each in client.get("/api/v1/skills").json()["data"]] == ["skill-0", "skill-1"]

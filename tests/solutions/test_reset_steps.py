@@ -14,7 +14,7 @@ from appliance.backups.jobs import RESET, NewJob, records
 from appliance.backups.jobs.records import Claim, TenantJob
 from appliance.backups.resetting import PRESERVED
 from appliance.core.database import db
-from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, GrantRequired, Overloaded
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, GrantRequired, Overloaded, ValidationFailed
 from appliance.core.leases import LeaseLost
 from appliance.core.leases.claims import Stopping
 from appliance.documents import retention
@@ -283,11 +283,25 @@ def withdraw_grant(cluster: Processes) -> None:
     db.write(lambda: grants.withdraw_grant(owner, "process:count", access.digest))
 
 
+def relation(name: str, to: str) -> dict[str, bytes]:
+    return {f"collections/{name}.yaml": f"fields:\n  - {{name: of, type: relation, collection: {to}}}\n".encode()}
+
+
 PROCESS = b"id: count\ngrants: {datapool: {parts: [read]}}\nsteps:\n  - {id: wait, wait: {for: 1s}}\n"
 REFUSALS: dict[str, tuple[Callable[[Processes], None], dict[str, bytes], type[ApplianceError]]] = {
     "a document is held": (hold_document, {}, retention.DocumentKept),
     "an owner withdrew a grant": (withdraw_grant, {"processes/count/process.yaml": PROCESS}, GrantRequired),
     "a secret is missing": (lambda _: None, {"solution.yaml": b"name: wanted\nneeds: {secrets: [other]}\n"}, Conflict),
+    "a rule of access names no field": (
+        lambda _: None, {"collections/parts.yaml": FILES["collections/parts.yaml"] + b"access: {list: {other: {_eq: 1}}}\n"},
+        ValidationFailed,
+    ),
+    "collections refer to each other in a circle": (
+        lambda _: None, {**relation("a", "b"), **relation("b", "c"), **relation("c", "a")}, ValidationFailed,
+    ),
+    "there are too many collections": (
+        lambda _: None, {f"collections/c{number}.yaml": b"fields: [{name: a, type: text}]\n" for number in range(500)}, Conflict,
+    ),
     "the solution is wrong": (lambda _: None, {"collections/parts.yaml": b"name: parts\nfields: 3\n"}, ApplianceError),
 }
 

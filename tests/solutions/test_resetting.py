@@ -65,8 +65,9 @@ def test_what_fails_only_while_the_solution_is_applied_leaves_an_empty_tenant_an
 ) -> None:
     scope, resets = filled_tenant
 
-    def fail(*_: object) -> None:
-        raise error
+    def fail(into: TenantScope, *_: object) -> None:
+        if into.tenant_id == scope.tenant_id:  # in the rehearsal it works
+            raise error
 
     with monkeypatch.context() as broken:
         broken.setattr(solutions, "record_items", fail)  # the last thing that an apply writes
@@ -75,6 +76,20 @@ def test_what_fails_only_while_the_solution_is_applied_leaves_an_empty_tenant_an
     assert (collections(scope), service.is_being_reset(scope.tenant_id)) == ([], False)
     assert resets.reset(scope, FILES).deleted < 10
     assert collections(scope) == ["parts"]
+
+
+def test_a_fault_that_applying_has_is_found_before_anything_is_deleted(
+    filled_tenant: tuple[TenantScope, TenantResets], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope, resets = filled_tenant
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(solutions, "record_items", fail)
+    with pytest.raises(Conflict, match="an internal error occurred"):
+        resets.reset(scope, FILES)
+    assert (sorted(collections(scope)), service.is_being_reset(scope.tenant_id)) == (["lines", "orders"], False)
 
 
 def test_a_reset_of_a_tenant_that_was_deleted_meanwhile_says_so(

@@ -123,6 +123,26 @@ def test_savepoints_are_undone_alone_at_every_depth(store: str) -> None:
     assert committed() == ["inside", "kept", "last"]
 
 
+def test_a_rehearsal_leaves_nothing_of_what_it_did(store: str) -> None:
+    done: list[str] = []
+
+    def write() -> None:
+        note("before")
+        db.after_commit(lambda: done.append("before"))
+        with db.rehearsal():
+            note("rehearsed")
+            db.after_commit(lambda: done.append("rehearsed"))
+            db.always_write(lambda: note("always"))
+            assert committed() == ["before", "rehearsed"]
+        with pytest.raises(ValueError, match="no"), db.rehearsal():
+            fail()
+        db.after_commit(lambda: done.append("after"))
+        note("after")
+
+    db.write(write)
+    assert (committed(), done) == (["after", "before"], ["before", "after"])
+
+
 def test_a_value_that_the_driver_refuses_undoes_its_own_function_only(store: str) -> None:
     """It is refused before anything is sent, not even the savepoint of its function."""
 

@@ -154,16 +154,17 @@ class Skills:
             row = scope.find(SkillRow, name=name)
             if if_match is not None:
                 check_digest(self.get_skill(scope, name), if_match)
-            store()
+            store(scope)
             return self.get_skill(scope, name), row is None
 
         return db.write(put)
 
-    def prepare_version(self, scope: TenantScope, parsed: ParsedSkill) -> Callable[[], None]:
-        """Store the contents as blobs, outside a transaction; returns a function that makes them current inside one."""
+    def prepare_version(self, scope: TenantScope, parsed: ParsedSkill) -> Callable[[TenantScope], None]:
+        """Store the contents as blobs, outside a transaction; returns a function that makes them current inside one, in a tenant
+        that has the contents."""
         for content in dict.fromkeys(parsed.contents.values()):
             self._blobs.put(scope, content)
-        return lambda: self._store(scope, parsed)
+        return lambda to: self._store(to, parsed)
 
     def _store(self, scope: TenantScope, parsed: ParsedSkill) -> None:
         now = clock.now_ms()

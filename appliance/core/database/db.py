@@ -263,6 +263,20 @@ def savepoint() -> Iterator[None]:
     database.obj.release_savepoint(point)
 
 
+@contextmanager
+def rehearsal() -> Iterator[None]:
+    """Inside a write: undo whatever the block does, and forget what it would do after the commit."""
+    job = _current_job("rehearsal")
+    registered = [(each, len(each)) for each in (job.callbacks, job.unconditional, job.followed)]
+    point = database.obj.set_savepoint()
+    try:
+        yield
+    finally:
+        for each, count in registered:
+            del each[count:]
+        database.obj.undo_savepoint(point)
+
+
 def rows(sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Run an SQL query and return its rows; parameters are `?` on both databases."""
     fetched: list[tuple[Any, ...]] = database.obj.fetch_rows(sql, params)

@@ -74,16 +74,18 @@ class PreparedSkills:
     def __init__(
         self, scope: TenantScope, skills: Skills | None, parsed: Mapping[str, ParsedSkill], changes: Iterable[Change]
     ) -> None:
-        self._writers: dict[str, Callable[[], None]] = {}
+        self._writers: dict[str, Callable[[TenantScope], None]] = {}
+        self.contents: set[str] = set()
         for change in changes:
             if is_written(change) and skills is not None:
                 self._writers[change.id] = skills.prepare_version(scope, parsed[change.id])
+                self.contents.update(file.sha256 for file in parsed[change.id].files)
 
-    def write(self, name: str) -> None:
+    def write(self, scope: TenantScope, name: str) -> None:
         """Inside the write: make the prepared files the current ones of the skill."""
         if name not in self._writers:
             raise Conflict(Sentence("the skill %(name)s changed while the solution was applied; apply it again", name=name))
-        self._writers[name]()
+        self._writers[name](scope)
 
 
 def load_skills(scope: TenantScope, skills: Skills) -> tuple[dict[str, bytes], list[str]]:
