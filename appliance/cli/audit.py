@@ -14,6 +14,7 @@ from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import APPLIANCE
 from appliance.core.sentences import Sentence
 from appliance.monitor import ChainStatus, audit, verify_trails
+from appliance.monitor.forwarding import acknowledge_rejections, list_rejections
 from appliance.monitor.signed_trails import (
     AuditKeys,
     FileStatus,
@@ -45,6 +46,12 @@ def add_commands(commands: Any) -> None:
     which.add_argument("--rotate", action="store_true", help="make another key current first; the earlier ones stay public")
     add_json(key)
     key.set_defaults(run=run_key)
+    rejections = what.add_parser(
+        "rejections", help="list the records of trails that a collector has refused for good and nobody has acknowledged"
+    )
+    rejections.add_argument("--acknowledge", action="store_true", help="acknowledge what is listed")
+    add_json(rejections)
+    rejections.set_defaults(run=run_rejections)
 
 
 def _add_verify(what: Any) -> None:
@@ -123,6 +130,23 @@ def run_export(args: argparse.Namespace) -> int:
         scope = appliance_scope() if args.appliance else service.system_scope(service.get_tenant(args.tenant).id)
         lines = audit.iter_exported(scope, since, until)
         sys.stdout.writelines(sign_export(AuditKeys(sealer).current(), scope.tenant_id, lines))
+    return 0
+
+
+def run_rejections(args: argparse.Namespace) -> int:
+    config = args.load()
+    with opened_store(config) if args.acknowledge else read_store(config):
+        rejections = list_rejections()
+        for each in rejections if args.acknowledge else ():
+            acknowledge_rejections(each.tenant_id, each.destination, each.total, scope=appliance_scope())
+    rows = [
+        {
+            "trail": each.tenant_id, "destination": f"audit.{each.destination}", "records": each.count, "first": each.first_seq,
+            "last": each.last_seq, "refused_at": clock.rfc3339(each.at), "reason": each.reason, "export": each.export_command,
+        }
+        for each in rejections
+    ]  # fmt: skip
+    print_rows(args, rows)
     return 0
 
 

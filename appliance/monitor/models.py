@@ -101,6 +101,11 @@ class AuditForwardRow(TenantModel):
     checkpoint_seq = peewee.BigIntegerField()  # the last entry that a checkpoint sent there vouches for
     checkpoint_at = peewee.BigIntegerField()
     rejected = peewee.BigIntegerField()  # records that it has refused for good
+    rejected_first = peewee.BigIntegerField(default=0)  # unless all are acknowledged: they are among the entries from this one
+    rejected_last = peewee.BigIntegerField(default=0)  # to this one
+    rejected_at = peewee.BigIntegerField(default=0)  # when the last of them was refused
+    rejected_reason = peewee.TextField(default="")  # what the destination said about it
+    acknowledged = peewee.BigIntegerField(default=0)  # so many of them, an administrator has acknowledged
 
     class Meta:
         table_name = "audit_forward"

@@ -30,6 +30,7 @@ from appliance.monitor.forwarding import (
     PAUSE_MS,
     AuditForwarding,
     SyslogServer,
+    list_rejections,
     read_lag,
 )
 from appliance.monitor.otlp import AuditCollector
@@ -201,7 +202,8 @@ def test_records_refused_for_good_are_counted_and_not_sent_again(
         forwarding.forward()
         assert forwarding.next_due() is None
     assert len(bodies(collector)) == 6
-    assert read_lag("otlp").rejected == 2
+    (rejections,) = list_rejections()
+    assert (rejections.count, rejections.first_seq, rejections.last_seq, rejections.reason) == (2, 1, 5, "too old")
     assert "has refused 2 of the entries 1 to 5 of the audit trail of acme: too old" in caplog.text
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import httpx
 
 from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
 from tests.agents.world import wait_until
 from tests.api.example import Example
 
@@ -81,6 +84,20 @@ def _prepared(prepare: Callable[[httpx.Client], Any], **parts: Any) -> Callable[
     return example
 
 
+def refuse_records(tenant_id: str) -> None:
+    """Have the database say that the collector has refused two records of the tenant's trail."""
+    insert = (
+        "INSERT INTO audit_forward (tenant_id, destination, seq, fence, lease_until, checkpoint_seq, checkpoint_at, rejected, "
+        "rejected_first, rejected_last, rejected_at, rejected_reason) VALUES (?, 'otlp', 3, 0, 0, 3, 0, 2, 1, 3, ?, ?)"
+    )
+
+    def write() -> None:
+        audit.record(TenantScope(tenant_id, "system"), "quota.set", "storage", {"amount": "20GB"})
+        db.execute(insert, (tenant_id, clock.now_ms(), "attribute too long"))
+
+    db.write(write)
+
+
 EXAMPLES: dict[str, Callable[[httpx.Client], Example]] = {
     "list_tenants": _prepared(tenant),
     "create_tenant": lambda client: Example(
@@ -116,5 +133,6 @@ EXAMPLES: dict[str, Callable[[httpx.Client], Example]] = {
     "get_points": lambda client: Example(),
     "get_health": lambda client: Example(),
     "list_appliance_audit": _prepared(tenant),
+    "list_audit_rejections": _prepared(lambda client: refuse_records(tenant(client))),
     "verify_appliance_audit": lambda client: Example(),
 }

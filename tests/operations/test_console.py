@@ -15,6 +15,7 @@ from appliance.tenants.keys import keys
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.operations.conftest import ADMINISTRATOR, PASSWORD
+from tests.operations.examples import refuse_records
 
 KEYS, TRAIL = "/console/appliance/keys", "/console/appliance/audit"
 KEY = re.compile(r'data-testid="new-key" id="key">(gos_live_\w+)<')
@@ -69,6 +70,21 @@ def test_the_trail_is_shown_verified_and_exported(live: Running, browser: Browse
         assert client.get("/audit-keys.pem").status_code == 404
 
 
+def test_refused_records_are_shown_until_they_are_acknowledged(live: Running, browser: Browser) -> None:
+    tenant = live.tenant("refused").tenant_id
+    refuse_records(tenant)
+    page = unescape(browser.get(browser.at("acme", TRAIL)).text)
+    assert "attribute too long" in page
+    assert f"gos audit export --tenant {tenant} --since " in page
+    form: dict[str, str | list[str]] = {"trail": tenant, "destination": "otlp", "total": "2"}
+    browser.post(browser.at("acme", f"{TRAIL}/acknowledge"), form)
+    assert "attribute too long" not in browser.get(browser.at("acme", TRAIL)).text
+    (entry, *_) = audit.list_entries(appliance_scope(), AuditFilter(action="audit.acknowledge"), PageRequest()).items
+    assert (entry.subject, entry.actor) == (tenant, f"user:{people.find_user(ADMINISTRATOR).id}")
+    again = browser.post(browser.at("acme", f"{TRAIL}/acknowledge"), form)
+    assert (again.status_code, "that somebody has to acknowledge" in again.text) == (404, True)
+
+
 def test_nobody_else_sees_them(live: Running) -> None:
     live.user("owner@acme.test", PASSWORD, "acme")
     browser = Browser(live)
@@ -76,6 +92,6 @@ def test_nobody_else_sees_them(live: Running) -> None:
     for path in (KEYS, TRAIL, f"{TRAIL}/export"):
         assert browser.get(browser.at("acme", path)).status_code == 403
     form: dict[str, str | list[str]] = {"name": "mine", "days": "30", "scopes": ["appliance.read"]}
-    for path in (KEYS, f"{KEYS}/key_x/revoke", f"{TRAIL}/verify"):
+    for path in (KEYS, f"{KEYS}/key_x/revoke", f"{TRAIL}/verify", f"{TRAIL}/acknowledge"):
         assert browser.post(browser.at("acme", path), form).status_code == 403
     assert "mine" not in [key.name for key in keys.list_keys(appliance_scope(), PageRequest(limit=500)).items]

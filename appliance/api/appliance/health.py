@@ -12,6 +12,7 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import audit
+from appliance.monitor.forwarding import TrailRejections, list_rejections
 from appliance.processes.scheduling import backlog
 from appliance.tenants import service
 
@@ -42,6 +43,24 @@ class HealthView(View):
     findings: Annotated[
         list[HealthFindingView], Field(description="What `gos doctor` says, without its tests of the sandbox and of contents.")
     ]
+
+
+class RejectionsView(View):
+    """What a destination has refused of one audit trail, and nobody has acknowledged."""
+
+    tenant_id: Annotated[str, Field(description="Whose trail it is; `@appliance` for that of the appliance.")]
+    destination: Annotated[str, Field(description="The setting in `audit` that names the destination: `otlp`.")]
+    records: Annotated[int, Field(description="How many records were refused.")]
+    first_seq: Annotated[int, Field(description="Number of the first entry among which they are.")]
+    last_seq: Annotated[int, Field(description="Number of the last entry among which they are.")]
+    refused_at: Annotated[str, Field(description="When the last of them was refused, RFC 3339 in UTC.")]
+    reason: Annotated[str, Field(description="What the destination said about the last of them; may be empty.")]
+    since: Annotated[
+        str | None, Field(description="Time of the oldest of these entries, RFC 3339 in UTC; absent if retention has deleted them.")
+    ] = None
+    until: Annotated[
+        str | None, Field(description="Time of the newest of these entries, RFC 3339 in UTC; absent if retention has deleted them.")
+    ] = None
 
 
 @route("GET", "/appliance/health", scope="appliance.read", returns=HealthView, atomic=False)
@@ -75,6 +94,24 @@ def list_appliance_audit(call: Call) -> Page[AuditView]:
     since, until = parse_moment(query.since, "since"), parse_moment(query.until, "until")
     filters = audit.AuditFilter(query.actor, query.action, query.subject, since, until)
     return audit.list_entries(call.scope, filters, query.page).map(audit_view)
+
+
+@route("GET", "/appliance/audit/rejections", scope="appliance.read", returns=RejectionsView, listed=True)
+def list_audit_rejections(_: Call) -> Page[RejectionsView]:
+    """List records that collectors have refused.
+
+    Records of audit trails that were refused for good, as `gos doctor` reports them, until an administrator acknowledges them in
+    the console or by `gos audit rejections --acknowledge`.
+    """
+    return Page([_rejections_view(each) for each in list_rejections()])
+
+
+def _rejections_view(each: TrailRejections) -> RejectionsView:
+    return RejectionsView(
+        tenant_id=each.tenant_id, destination=each.destination, records=each.count, first_seq=each.first_seq,
+        last_seq=each.last_seq, refused_at=clock.rfc3339(each.at), reason=each.reason,
+        since=clock.optional_rfc3339(each.entries_from), until=clock.optional_rfc3339(each.entries_until),
+    )  # fmt: skip
 
 
 @route("GET", "/appliance/audit/verify", scope="appliance.read", returns=VerdictView)

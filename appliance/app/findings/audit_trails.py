@@ -6,10 +6,19 @@ from contextlib import closing
 from appliance.app.audit_forwarding import make_destinations
 from appliance.core import clock
 from appliance.core.config import Config
-from appliance.monitor.forwarding import Destination, Undelivered, read_lag
+from appliance.core.scope import APPLIANCE
+from appliance.monitor.forwarding import (
+    REJECTION_DAYS,
+    Destination,
+    TrailRejections,
+    Undelivered,
+    list_rejections,
+    read_lag,
+)
 
 Finding = tuple[str, str]
 LONG_LAG_MS = 15 * 60_000
+MOST_TRAILS = 20
 
 
 def forwarding_findings(config: Config) -> Iterator[Finding]:
@@ -18,6 +27,7 @@ def forwarding_findings(config: Config) -> Iterator[Finding]:
         with closing(destination):
             yield _check(destination)
         yield from _find_lag(destination.name)
+        yield from _find_rejections(destination.name)
 
 
 def _check(destination: Destination) -> Finding:
@@ -41,8 +51,27 @@ def _find_lag(name: str) -> Iterator[Finding]:
             "unless it was configured just now, see the log of the appliance for the reason, and whether `gos serve` or "
             "`gos worker` runs"
         )
-    if lag.rejected:
+
+
+def _find_rejections(name: str) -> Iterator[Finding]:
+    """What the system has refused, by trail: until somebody acknowledges it, or for `REJECTION_DAYS`."""
+    trails = [each for each in list_rejections() if each.destination == name and each.is_recent]
+    for each in trails[:MOST_TRAILS]:
+        yield "FAIL", _describe(each)
+    if len(trails) > MOST_TRAILS:
         yield "FAIL", (
-            f"audit.{name}: the collector has refused {lag.rejected} records of audit trails for good; its answers are in the log "
-            "of the appliance, and `gos audit export` has the entries"
+            f"audit.{name}: records of {len(trails) - MOST_TRAILS} more audit trails were refused; `gos audit rejections` lists "
+            "them"
         )
+
+
+def _describe(each: TrailRejections) -> str:
+    trail = "the audit trail of the appliance" if each.tenant_id == APPLIANCE else f"the audit trail of {each.tenant_id}"
+    count = "1 record" if each.count == 1 else f"{each.count} records"
+    command = f"send it the entries that `{each.export_command}` prints" if each.export_command else "retention has deleted them"
+    return (
+        f"audit.{each.destination}: the collector has refused {count} of {trail} for good, among the entries {each.first_seq} to "
+        f"{each.last_seq}, last at {clock.rfc3339(each.at)}: {each.reason or 'it did not say why'}; find the reason at the "
+        f"collector, {command}, then acknowledge it by `gos audit rejections --acknowledge` or in the console (this finding ends "
+        f"{REJECTION_DAYS} days after the last refusal in any case)"
+    )

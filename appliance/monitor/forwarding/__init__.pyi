@@ -8,5 +8,9 @@ from .forwarding import read_lag as read_lag
 from .records import Destination as Destination
 from .records import Undelivered as Undelivered
 from .records import record_of as record_of
+from .rejections import REJECTION_DAYS as REJECTION_DAYS
+from .rejections import TrailRejections as TrailRejections
+from .rejections import acknowledge_rejections as acknowledge_rejections
+from .rejections import list_rejections as list_rejections
 from .syslog import SyslogServer as SyslogServer
 from .syslog import build_message as build_message

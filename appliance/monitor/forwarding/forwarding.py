@@ -20,7 +20,8 @@ from appliance.monitor import audit, metrics
 from appliance.monitor.models import AuditEntry, AuditForwardRow
 from appliance.monitor.signed_trails import AuditKeys, make_checkpoint
 
-from .records import AuditRecord, Destination, RecordsRefused, Undelivered, record_of
+from .records import NOTHING_REJECTED, AuditRecord, Destination, RecordsRefused, Rejection, Undelivered, record_of
+from .rejections import note_rejection
 
 log = logging.getLogger(__name__)
 BATCH, BATCH_BYTES = 200, 1 << 20
@@ -54,18 +55,16 @@ WHERE {_HAS_MORE}
 
 @dataclass(frozen=True)
 class ForwardingLag:
-    """How many trails have entries that were not sent, the time of the oldest of these, and how many records were refused."""
+    """How many trails have entries that were not sent, and the time of the oldest of these."""
 
     trails: int
     oldest_at: int | None
-    rejected: int
 
 
 def read_lag(destination: str) -> ForwardingLag:
     """How far this destination is behind."""
     ((trails, oldest_at),) = db.rows(_LAG, (destination,))
-    ((rejected,),) = db.rows("SELECT COALESCE(SUM(rejected), 0) FROM audit_forward WHERE destination = ?", (destination,))
-    return ForwardingLag(int(trails), None if oldest_at is None else int(oldest_at), int(rejected))
+    return ForwardingLag(int(trails), None if oldest_at is None else int(oldest_at))
 
 
 @dataclass
@@ -77,7 +76,6 @@ class _Position:
     seq: int
     checkpoint_seq: int
     checkpoint_at: int
-    rejected: int
     last_hash: str = ""
 
 
@@ -163,7 +161,7 @@ class AuditForwarding:
         while waiting:
             part = waiting.pop()
             try:
-                self._send(position, part)
+                rejection = self._send(part)
             except RecordsRefused as refused:
                 if len(part) == 1:
                     raise RecordsRefused(f"{refused} to entry {part[0].seq} of {part[0].tenant_id}", refused.after_ms) from refused
@@ -171,14 +169,14 @@ class AuditForwarding:
                 waiting += [part[middle:], part[:middle]]
                 continue
             position.seq, position.last_hash = part[-1].seq, part[-1].hash
-            self._note(position)
+            self._note(position, part, rejection)
 
-    def _send(self, position: _Position, records: list[AuditRecord]) -> None:
-        rejected = self.destination.send(records)
-        SENT.inc(len(records) - rejected, self.destination.name)
-        if rejected:
-            REJECTED.inc(rejected, self.destination.name)
-            position.rejected += rejected
+    def _send(self, records: list[AuditRecord]) -> Rejection:
+        rejection = self.destination.send(records)
+        SENT.inc(len(records) - rejection.count, self.destination.name)
+        if rejection.count:
+            REJECTED.inc(rejection.count, self.destination.name)
+        return rejection
 
     def _send_checkpoint(self, position: _Position) -> None:
         """Send what vouches for the trail up to here, if entries were sent since the last one and the interval has passed."""
@@ -186,14 +184,16 @@ class AuditForwarding:
         is_early = position.checkpoint_at <= now < position.checkpoint_at + self._checkpoint_ms  # not after a clock was set back
         if position.seq <= position.checkpoint_seq or is_early:
             return
+        records, rejection = list[AuditRecord](), NOTHING_REJECTED
         try:
             if last_hash := position.last_hash or _read_hash(tenant_id, position.seq):
-                self._send(position, [self._make_checkpoint(position, last_hash, now)])
+                records = [self._make_checkpoint(position, last_hash, now)]
+                rejection = self._send(records)
             position.checkpoint_seq = position.seq
         except ConfigInvalid as error:  # entries go on without
             log.warning("audit.%s: no checkpoint of %s can be signed: %s", self.destination.name, tenant_id, error.message)
         position.checkpoint_at = now
-        self._note(position)
+        self._note(position, records, rejection)
 
     def _make_checkpoint(self, position: _Position, last_hash: str, now: int) -> AuditRecord:
         """The record of a checkpoint; ConfigInvalid if this process lacks the master key of the signing key."""
@@ -201,13 +201,19 @@ class AuditForwarding:
         line = make_checkpoint(key, tenant_id, position.seq, last_hash).rstrip("\n")
         return AuditRecord(tenant_id, position.seq, now, "system", audit.CHECKPOINT, key.fingerprint, hash=last_hash, line=line)
 
-    def _note(self, position: _Position) -> None:
-        """Note how far the trail was sent, and keep the lease.  LeaseLost."""
+    def _note(self, position: _Position, records: list[AuditRecord], rejection: Rejection) -> None:
+        """Note how far the trail was sent and how many of these records were refused, and keep the lease.  LeaseLost."""
         changes = {
             "seq": position.seq, "checkpoint_seq": position.checkpoint_seq, "checkpoint_at": position.checkpoint_at,
-            "rejected": position.rejected, "lease_until": clock.now_ms() + LEASE_MS,
+            "lease_until": clock.now_ms() + LEASE_MS,
         }  # fmt: skip
-        db.write(partial(_FORWARDS.update, position.key, position.fence, changes))
+
+        def write() -> None:
+            _FORWARDS.update(position.key, position.fence, changes)
+            if rejection.count:
+                note_rejection(position.key, records, rejection)
+
+        db.write(write)
 
 
 def _claim(tenant_id: str, destination: str) -> _Position | None:
@@ -218,14 +224,14 @@ def _claim(tenant_id: str, destination: str) -> _Position | None:
         "VALUES (?, ?, 0, 0, 0, 0, 0, 0) ON CONFLICT (tenant_id, destination) DO NOTHING"
     )
     db.execute(new, key)
-    columns = "seq, fence, lease_until, checkpoint_seq, checkpoint_at, rejected"
-    ((seq, fence, until, checkpoint_seq, checkpoint_at, rejected),) = db.rows(
+    columns = "seq, fence, lease_until, checkpoint_seq, checkpoint_at"
+    ((seq, fence, until, checkpoint_seq, checkpoint_at),) = db.rows(
         f"SELECT {columns} FROM audit_forward WHERE tenant_id = ? AND destination = ?", key  # noqa: S608  our own names
     )  # fmt: skip
     now = clock.now_ms()
     if until > now or not _FORWARDS.claim(key, fence, until=now + LEASE_MS):
         return None
-    return _Position(key, int(fence) + 1, int(seq), int(checkpoint_seq), int(checkpoint_at), int(rejected))
+    return _Position(key, int(fence) + 1, int(seq), int(checkpoint_seq), int(checkpoint_at))
 
 
 def _read_batches(tenant_id: str, seq: int) -> Iterator[list[AuditRecord]]:

@@ -37,6 +37,17 @@ def record_of(entry: AuditEntry) -> AuditRecord:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Rejection:
+    """How many of some records a destination has refused for good, and what it says about that, which may be nothing."""
+
+    count: int = 0
+    reason: str = ""
+
+
+NOTHING_REJECTED = Rejection()
+
+
 class Undelivered(Exception):
     """The destination did not take records, which wait; the text is the reason, `after_ms` how long it asks to wait."""
 
@@ -63,8 +74,8 @@ class Destination(Protocol):
     def begin(self) -> None:
         """Prepare for the first records after a while."""
 
-    def send(self, records: Sequence[AuditRecord]) -> int:
-        """Send the records in this order; returns how many of them it has refused for good.  Undelivered."""
+    def send(self, records: Sequence[AuditRecord]) -> Rejection:
+        """Send the records in this order; returns how many of them it has refused for good, and why.  Undelivered."""
 
     def close(self) -> None:
         """Close the connection."""

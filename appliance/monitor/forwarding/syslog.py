@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from appliance.core import clock
 from appliance.core.config.sections import Audit
 
-from .records import AuditRecord, Undelivered
+from .records import NOTHING_REJECTED, AuditRecord, Rejection, Undelivered
 
 PRIORITY = 13 * 8 + 6  # log audit, informational
 STRUCTURE = "gos@32473"  # the enterprise number that RFC 5612 reserves for examples; we have none
@@ -59,7 +59,7 @@ class SyslogServer:
         else:
             server.settimeout(SECONDS)
 
-    def send(self, records: Sequence[AuditRecord]) -> int:
+    def send(self, records: Sequence[AuditRecord]) -> Rejection:
         """Send the records; syslog acknowledges nothing, so that none counts as refused.  Undelivered."""
         is_framed = not self._settings.syslog.startswith("udp:")
         try:
@@ -68,7 +68,7 @@ class SyslogServer:
                 self._connect().sendall(b"%d %s" % (len(message), message) if is_framed else message)
         except OSError as error:
             raise Undelivered(f"cannot be reached ({error})") from error
-        return 0
+        return NOTHING_REJECTED
 
     def close(self) -> None:
         """Close the connection."""

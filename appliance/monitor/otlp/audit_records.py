@@ -13,13 +13,13 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from appliance.core import clock
 from appliance.core.config.sections import Otlp
-from appliance.monitor.forwarding.records import AuditRecord, RecordsRefused, Undelivered
+from appliance.monitor.forwarding.records import NOTHING_REJECTED, AuditRecord, RecordsRefused, Rejection, Undelivered
 
 from . import wire
 from .client import ANSWER_SECONDS, make_client
 
 log = logging.getLogger(__name__)
-MOST_ANSWER_BYTES = 64 << 10
+MOST_ANSWER_BYTES, MOST_REASON = 64 << 10, 300
 _ABOUT_RECORDS = frozenset({400, 413, 422})
 
 
@@ -40,16 +40,17 @@ class AuditCollector:
     def begin(self) -> None:
         """Nothing: the client opens connections again."""
 
-    def send(self, records: Sequence[AuditRecord]) -> int:
-        """Send the records; returns how many the collector has refused for good.  Undelivered, RecordsRefused."""
+    def send(self, records: Sequence[AuditRecord]) -> Rejection:
+        """Send the records; returns how many the collector has refused for good, and why.  Undelivered, RecordsRefused."""
         partial = self._post(records).partial_success
         rejected = max(0, min(partial.rejected_log_records, len(records)))
-        if rejected:
-            first, last = records[0], records[-1]
-            why = " ".join(partial.error_message.split())[:300]
-            message = "audit.otlp: the collector has refused %s of the entries %s to %s of the audit trail of %s: %s"
-            log.error(message, rejected, first.seq, last.seq, first.tenant_id, why or "it does not say why")
-        return rejected
+        if not rejected:
+            return NOTHING_REJECTED
+        first, last = records[0], records[-1]
+        reason = " ".join(partial.error_message.replace("\0", " ").split())[:MOST_REASON]
+        message = "audit.otlp: the collector has refused %s of the entries %s to %s of the audit trail of %s: %s"
+        log.error(message, rejected, first.seq, last.seq, first.tenant_id, reason or "it does not say why")
+        return Rejection(rejected, reason)
 
     def close(self) -> None:
         """Close the connections."""

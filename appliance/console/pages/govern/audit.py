@@ -5,11 +5,12 @@ from datetime import UTC, date, datetime, timedelta
 from urllib.parse import urlencode
 
 from appliance.console.frame.people import Names
-from appliance.console.frame.routing import Answer, Download, Page, Visit, page
+from appliance.console.frame.routing import Answer, Download, Page, Redirect, Visit, page
 from appliance.console.pages.settings.appliance import require_administrator
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.monitor import AuditFilter, ChainStatus, audit
+from appliance.monitor.forwarding import REJECTION_DAYS, acknowledge_rejections, list_rejections
 from appliance.monitor.signed_trails import sign_export
 from appliance.tenants import appliance_scope
 
@@ -30,8 +31,24 @@ def list_appliance_entries(visit: Visit) -> Answer:
     return _page(visit, appliance_scope())
 
 
-def _page(visit: Visit, scope: TenantScope, verification: ChainStatus | None = None) -> Page:
-    args, problem = _read_args(visit), None
+@page("POST", "/appliance/audit/acknowledge", scope=None)
+def acknowledge(visit: Visit) -> Answer:
+    """Acknowledge what a collector has refused of a trail, as it was shown."""
+    require_administrator(visit)
+    field, scope = visit.request.field, appliance_scope(visit.scope.actor)
+    total = field("total")
+    try:
+        number = int(total) if total.isascii() and total.isdigit() and len(total) < 16 else 0
+        acknowledge_rejections(field("trail"), field("destination"), number, scope=scope)
+    except ApplianceError as error:
+        return _page(visit, appliance_scope(), problem=error)
+    return Redirect("/console/appliance/audit")
+
+
+def _page(
+    visit: Visit, scope: TenantScope, verification: ChainStatus | None = None, problem: ApplianceError | None = None
+) -> Page:  # fmt: skip
+    args = _read_args(visit)
     try:
         filters = _filter(args)
     except ApplianceError as error:
@@ -44,6 +61,7 @@ def _page(visit: Visit, scope: TenantScope, verification: ChainStatus | None = N
         "here": "/console/appliance/audit" if is_of_appliance else "/console/audit",
         "query": urlencode({name: value for name, value in args.items() if value}),
         "narrowed": any(args[name] for name in ("actor", "action", "subject")), "verdict": verification, "most": MOST_EXPORTED,
+        "rejections": list_rejections() if is_of_appliance else [], "rejection_days": REJECTION_DAYS, "appliance": APPLIANCE,
     }  # fmt: skip
     return Page("audit.html", values, problem.status if problem else 200)
 
