@@ -125,5 +125,5 @@ def note_use(data: Path) -> None:
     if not (folder_of(data) / _FILE).exists():
         return
     journal = read_journal(data)
-    if journal is not None and journal.state in (SWAPPING, DONE) and not journal.used_at:
+    if journal is not None and journal.state in (SWAPPING, DONE, ROLLING_BACK) and not journal.used_at:
         save_journal(data, dataclasses.replace(journal, used_at=clock.now_ms()))

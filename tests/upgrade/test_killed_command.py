@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from appliance import migrations
 from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.errors import Conflict
 from appliance.migrations import last_number
 from appliance.upgrade import roll_back, upgrade
 from appliance.upgrade.journal import copy_of, read_journal
@@ -16,7 +19,8 @@ from tests.backups.rehearsal.test_trials import processes_of
 from tests.forking import Forked
 from tests.processes.world import wait_until
 from tests.upgrade.old_data import Steps, make_old_data, run_on_full_disk, run_until
-from tests.upgrade.test_command import hash_of, leftovers, state_of
+from tests.upgrade.test_command import hash_of, leftovers, state_of, use
+from tests.upgrade.test_upgrade import opened
 
 OLD, NEW = 75, last_number()
 
@@ -112,6 +116,25 @@ def test_a_killed_roll_back_leaves_either(tmp_path: Path, states: dict[int, Any]
     else:
         upgrade(config, steps.options())
     assert number_of(config, states) == (OLD if left == NEW else NEW)
+
+
+@pytest.mark.parametrize(("place", "number"), [("saved", 0), ("page", 20), ("save", 1)])
+def test_what_was_written_after_a_killed_roll_back_needs_a_flag(
+    tmp_path: Path, states: dict[int, Any], place: str, number: int
+) -> None:
+    """Whether this release was started on the new database or, which migrates it again, on the former one."""
+    config, steps = make_old_data(tmp_path / "data"), Steps()
+    upgrade(config, steps.options())
+    kill(config, ["--roll-back"], place, number)
+    with opened(config.database_url):
+        migrations.migrate()
+    use(config)
+    with pytest.raises(Conflict, match="Add --lose-changes"):
+        roll_back(config, steps.report, lose_changes=False)
+    with opened(config.database_url):
+        assert ("later",) in db.rows("SELECT id FROM tenant")
+    roll_back(config, steps.report, lose_changes=True)
+    assert number_of(config, states) == OLD
 
 
 @pytest.mark.parametrize("state", ["preparing", "swapping"])
