@@ -3,20 +3,30 @@
 import re
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
-WHY = "The tenant was imported from an export; what was under way stayed where it came from."
-_ERROR = {
-    "code": "conflict",
-    "failure_class": "system",
-    "message": WHY,
-    "retryable": True,
-    "next": "Retry it here if it is to run here.",
-}
-_CALL_ERROR = {"class": "system_error", "message": WHY, "details": {}}
+
+@dataclass(frozen=True)
+class Reason:
+    """Why work ends, and what its owner can do; whether that is to retry it."""
+
+    message: str
+    next: str
+    is_retryable: bool
+
+
+_IMPORTED = Reason(
+    "The tenant was imported from an export; what was under way stayed where it came from.",
+    "Retry it here if it is to run here.", is_retryable=True,
+)  # fmt: skip
+_CLEARED = Reason(
+    "The tenant is being reset or deleted, which ends what was under way.",
+    "Start it again after a reset, if the tenant has it then.", is_retryable=False,
+)  # fmt: skip
 _ENDED = "('succeeded', 'failed', 'cancelled', 'timed_out', 'expired', 'skipped')"
 _RELEASE = "owner = NULL, next_run_at = NULL, waiting_for = NULL, fence = fence + 1"
 # The statements that end unfinished work of one tenant, with named parameters: what processes continue, and the rest.
@@ -54,8 +64,8 @@ _PARAMETER = re.compile(r":([a-z_]+)")
 
 
 def stop_runs(scope: TenantScope) -> None:
-    """Inside a write: cancel what a tenant has begun, so that no process continues it."""
-    values = _parameters(scope)
+    """Inside the write that closes a tenant or begins its reset: cancel what it has begun, so that no process continues it."""
+    values = _parameters(scope, _CLEARED)
     for statement in _RUNS:
         db.execute(_PARAMETER.sub("?", statement), tuple(values[name] for name in _PARAMETER.findall(statement)))
 
@@ -63,11 +73,16 @@ def stop_runs(scope: TenantScope) -> None:
 def stop_in_file(scope: TenantScope, file: sqlite3.Connection) -> None:
     """Cancel the same, and its parts, in the file of an export."""
     for statement in (*_RUNS, *_PARTS):
-        file.execute(statement, _parameters(scope))
+        file.execute(statement, _parameters(scope, _IMPORTED))
 
 
-def _parameters(scope: TenantScope) -> Mapping[str, str | int]:
+def _parameters(scope: TenantScope, reason: Reason) -> Mapping[str, str | int]:
+    error = {
+        "code": "conflict", "failure_class": "system", "message": reason.message, "retryable": reason.is_retryable,
+        "next": reason.next,
+    }  # fmt: skip
+    call_error = {"class": "system_error", "message": reason.message, "details": {}}
     return {
-        "now": clock.now_ms(), "tenant": scope.tenant_id, "why": WHY, "error": db.dump_json(_ERROR),
-        "call_error": db.dump_json(_CALL_ERROR),
+        "now": clock.now_ms(), "tenant": scope.tenant_id, "why": reason.message, "error": db.dump_json(error),
+        "call_error": db.dump_json(call_error),
     }  # fmt: skip

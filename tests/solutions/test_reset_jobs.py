@@ -47,6 +47,17 @@ def test_a_reset_of_a_process_that_died_is_made_by_another(cluster: Processes) -
     assert (collections(cluster.scope), count_resets(cluster.scope), cluster.files()) == (["parts"], 1, [])
 
 
+def test_whoever_looks_at_a_reset_does_not_read_its_archive(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a reset and its command look every moment, and an archive may have megabytes."""
+    process, statements = cluster.open("one"), list[str]()
+    process.runner.submit = lambda claim: None  # type: ignore[method-assign]  # it does not begin
+    process.resets.start(cluster.scope, archive(cluster))
+    monkeypatch.setattr(db.database.obj, "query_hooks", [lambda event: statements.append(event.sql)])
+    latest = process.resets.latest(cluster.scope)
+    assert (latest is not None and latest.is_busy, len(statements)) == (True, 1)
+    assert "archive" not in statements[0]
+
+
 def test_a_reset_whose_process_died_after_its_write_is_not_written_again(
     cluster: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

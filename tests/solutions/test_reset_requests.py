@@ -73,7 +73,8 @@ def test_a_tenant_that_is_reset_answers_nothing_but_the_page_of_its_reset(
             check_refused(client.get("/console/", headers={"Sec-Fetch-Mode": "cors", "Accept": "text/html"}))
             for host in (f"{app}--{name}.{content}", f"cdn--{name}.{content}"):
                 with running.client(host) as visitor:
-                    check_refused(visitor.get("/"))
+                    for path in ("/", "/static/app.js", "/console/settings/reset"):
+                        check_refused(visitor.get(path))
             with running.client(base, key) as at_base:
                 check_refused(at_base.get("/api/v1/tenant"))
                 assert at_base.get("/healthz").status_code == 200
@@ -107,6 +108,7 @@ def test_whoever_waits_for_an_execution_gets_an_answer_when_its_tenant_is_reset(
         assert clock.monotonic() - began < 45, "they are told, and do not wait until their time is over"
         assert (answer.status_code, events.status_code) == (200, 200)
         assert answer.json()["data"]["status"] == "cancelled"
+        assert answer.json()["data"]["error"]["message"] == "The tenant is being reset or deleted, which ends what was under way."
         assert count(name, "execution WHERE tenant_id = ?") == 0
 
 

@@ -32,6 +32,7 @@ LEASES = LeaseTable(
     on_claim="claims = claims + 1",
 )  # fmt: skip
 Claim = TenantClaim
+_LISTED = tuple(field for name, field in TenantJobRow._meta.fields.items() if name != "archive")  # which may have megabytes
 State = Literal["waiting", "running", "done", "failed"]
 
 
@@ -115,7 +116,7 @@ def _is_current(row: TenantJobRow) -> bool:
 
 def list_jobs(scope: TenantScope, kind: str) -> list[TenantJob]:
     """The tenant's jobs of a kind that have not expired, whoever started them, the newest first."""
-    rows = scope.select(TenantJobRow).where(TenantJobRow.kind == kind)
+    rows = scope.select(TenantJobRow, *_LISTED).where(TenantJobRow.kind == kind)
     rows = rows.order_by(TenantJobRow.started_at.desc(), TenantJobRow.id.desc())
     return [_to_job(row) for row in rows if _is_current(row)]
 
@@ -242,7 +243,7 @@ def delete(scope: TenantScope, job_id: str) -> list[str]:
 
 def delete_ended(scope: TenantScope, kind: str, states: Collection[State] = ("done", "failed")) -> list[str]:
     """Delete the tenant's jobs of a kind that have ended; returns the places of their files."""
-    rows = list(scope.select(TenantJobRow).where(TenantJobRow.kind == kind, TenantJobRow.state.in_(states)))
+    rows = list(scope.select(TenantJobRow, *_LISTED).where(TenantJobRow.kind == kind, TenantJobRow.state.in_(states)))
     scope.delete(TenantJobRow).where(TenantJobRow.id.in_([row.id for row in rows])).execute()
     return [row.place for row in rows if row.place]
 

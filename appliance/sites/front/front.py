@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
 DURING_RESET = ("/console/settings/reset", "/static/")
-"""What the host of a tenant serves while the tenant is reset: the page that shows the progress, and what it loads."""
+"""What the host of a tenant's console serves while the tenant is reset: the page that shows the progress, and what it loads."""
 _DETAILS = {
     "storage_full": "the disk is full or failing: writes are refused, reads continue; free some space",
     "stopping": "this process stops soon; it still answers, but send new requests to another",
@@ -143,7 +143,7 @@ class Front:
         match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
         if match.kind == "unknown":
             raise UnknownHost("this host name is not served here; check the address")
-        if match.tenant is not None and not scope["path"].startswith(DURING_RESET):
+        if match.tenant is not None and (match.kind in CONTENT or not scope["path"].startswith(DURING_RESET)):
             service.refuse_reset(match.tenant)
         with place.occupy(Origin(match.tenant or "", network_of(scope["gos.address"]))):
             await place.take_turn(hash(headers.get(b"x-api-key") or headers.get(b"authorization")))
