@@ -197,7 +197,7 @@ def make_front(appliance: Appliance, mcp: McpEdge, *, pages_soon: bool = False) 
     sites = build_sites(services, gate, ui_folder() / "templates" / "sites")
     services.webapps.publishing.set_probe(SmokeProbe(sites, appliance.config, asyncio.get_running_loop()))
     edges = answer_routes(services, StaticFiles(mcp.around(pages), folders))
-    front = Front(edges, sites, appliance.config, appliance.readiness)
+    front = Front(edges, sites, appliance.config, appliance.readiness, services.languages)
     add_request_gauges(front.queue)
     return front
 

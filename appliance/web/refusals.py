@@ -9,16 +9,17 @@ import peewee
 
 from appliance.core.database.losses import ConnectionLost
 from appliance.core.errors import ApplianceError, ValidationFailed, http_status
-from appliance.core.texts import mark_error
+from appliance.core.texts import Language, mark, mark_error
 
 from .asgi import Send
-from .refusal_pages import PAGE_POLICY, refusal_page
+from .refusal_pages import PAGE_POLICY, TITLE, refusal_page
 from .responses import Response
 
 log = logging.getLogger(__name__)
 
 INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
 PROBLEM = "application/problem+json"
+UNAVAILABLE, TRY_AGAIN = mark("Not available at the moment"), mark("Try again")
 
 
 def as_coded(error: BaseException, message: str = "unhandled error") -> ApplianceError:
@@ -54,12 +55,13 @@ def error_response(error: BaseException, request_id: str, accept: str = "", *, f
     return Response(status, _dump({"success": False, "error": body}), {**error.headers, "Content-Type": "application/json"})
 
 
-async def refuse(send: Send, error: ApplianceError, request_id: str, *, as_page: bool = False) -> None:
-    """Send an error to a visitor, or a page that says the same to a person in a browser."""
+async def refuse(send: Send, error: ApplianceError, request_id: str, *, page_in: Language | None = None) -> None:
+    """Send an error to a visitor, or a page in this language that says the same to a person in a browser."""
     response = error_response(error, request_id, for_visitor=True)
-    if as_page:
-        title = "Not available at the moment" if response.status == HTTPStatus.SERVICE_UNAVAILABLE else "That did not work"
-        page = refusal_page([error.message], request_id, ("", "Try again"), title=title)
+    if page_in is not None:
+        title = UNAVAILABLE if response.status == HTTPStatus.SERVICE_UNAVAILABLE else TITLE
+        link = ("", page_in.catalogue.gettext(TRY_AGAIN))
+        page = refusal_page([page_in.translate(error.message)], request_id, link, title=title, language=page_in)
         headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": PAGE_POLICY}
         response = Response(response.status, page, {**response.headers, **headers})
     await Response(response.status, response.body, {"Cache-Control": "no-store", **response.headers}).send(send)

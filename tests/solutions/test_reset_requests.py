@@ -69,6 +69,10 @@ def test_a_tenant_that_is_reset_answers_nothing_but_the_page_of_its_reset(
                 page = client.get("/console/settings", headers=browser)
                 assert (page.status_code, page.headers["Content-Type"]) == (503, "text/html; charset=utf-8")
                 assert "<p>This tenant is being reset; try again when that is done</p>" in page.text
+            german = client.get("/console/", headers={"Accept": "text/html", "Accept-Language": "de", "X-Request-ID": "<i>"}).text
+            for text in ('lang="de"', "<h1>Zurzeit nicht verfügbar</h1>", "<p>Dieser Mandant wird gerade zurückgesetzt;"):
+                assert text in german
+            assert (">Erneut versuchen</a>" in german, "<small>Anfrage req_" in german) == (True, True)
             check_refused(client.get("/api/v1/tenant", headers={"Accept": "text/html"}))
             check_refused(client.get("/console/", headers={"Sec-Fetch-Mode": "cors", "Accept": "text/html"}))
             for host in (f"{app}--{name}.{content}", f"cdn--{name}.{content}"):

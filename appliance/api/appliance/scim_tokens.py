@@ -150,6 +150,6 @@ def rotate_scim_token(call: Call, token_id: str) -> Answer:
 def revoke_scim_token(call: Call, token_id: str) -> ScimTokenView:
     """Revoke a SCIM token.
 
-    The provider is refused with it at once. It stays in the list; a token that has ended already stays as it is.
+    The provider is refused with it at once. It stays in the list; a token that was revoked already stays as it is.
     """
     return _token_view(call, revoke_token(token_id, lambda provider_id: _find_provider(call, provider_id), actor=actor_of(call)))

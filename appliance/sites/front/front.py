@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from appliance.core import clock, ids
+from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
+from appliance.core.texts import Language
 from appliance.monitor import metrics
 from appliance.tenants import PLACE, match_host, service
 from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
@@ -67,7 +69,12 @@ class Front:
 
     pace = Pace()
 
-    def __init__(self, app: App, sites: Mapping[str, App], config: Config, readiness: Callable[[], Readiness]) -> None:
+    def __init__(
+        self, app: App, sites: Mapping[str, App], config: Config, readiness: Callable[[], Readiness],
+        languages: Languages | None = None,
+    ) -> None:  # fmt: skip
+        """`languages` of the pages that it makes itself; without, they are English."""
+        self._languages = languages or Languages(list)
         self._app = app
         self._sites = sites
         self._config = config
@@ -116,7 +123,7 @@ class Front:
         except ApplianceError as error:
             if status:
                 raise
-            await refuse(send_response, error, request_id, as_page=_wants_page(scope, headers))
+            await refuse(send_response, error, request_id, page_in=self._page_language(scope, headers))
         except asyncio.CancelledError:
             if not outgoing.stalled:
                 raise
@@ -154,6 +161,12 @@ class Front:
     async def _health(self, path: str, send: Send) -> None:
         readiness = Readiness("ok") if path == "/healthz" else self._read_readiness()
         await answer(send, 200 if readiness.status == "ok" else 503, readiness.to_json(), [(b"content-type", b"application/json")])
+
+    def _page_language(self, scope: Scope, headers: dict[bytes, bytes]) -> Language | None:
+        """The language of a page that refuses the request; None for a program."""
+        if not _wants_page(scope, headers):
+            return None
+        return self._languages.choose("", headers.get(b"accept-language", b"").decode("latin1"))
 
     def _read_readiness(self) -> Readiness:
         return Readiness("stopping") if self._is_draining else self._readiness()

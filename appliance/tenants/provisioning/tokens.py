@@ -160,7 +160,7 @@ def get_token(token_id: str) -> ProviderToken:
 
 
 def revoke_token(token_id: str, find_provider: FindProvider, *, actor: str = "system") -> ProviderToken:
-    """End a token at once; one that has ended stays as it is.  `find_provider` knows the configured ones.  NotFound."""
+    """End a token at once, also an expired one; a revoked one stays as it is.  `find_provider` knows the configured.  NotFound."""
 
     def revoke() -> ProviderToken:
         row = _get_row(token_id)
