@@ -30,9 +30,9 @@ PRESERVED = frozenset({
 _DELETABLE = (EXPORTED.keys() | NOT_EXPORTED.keys()) - PRESERVED
 
 
-def begin_reset(claim: records.Claim, *, force: bool = False) -> None:
+def begin_reset(claim: records.Claim, *, force: bool = False) -> int:
     """Inside a write: from now on the tenant refuses requests, nothing of it is executed, sent or served, and whoever has the job
-    completes the reset.  LeaseLost.
+    completes the reset.  Returns the number of rows deleted for that, which is stored in the job.  LeaseLost.
 
     Raises Conflict while documents must be retained, unless forced.  Grants of processes and WebApps are deleted; refusals and
     withdrawals by owners stay.  Domains are released, and the tenant may claim them again once it is reset.
@@ -43,7 +43,9 @@ def begin_reset(claim: records.Claim, *, force: bool = False) -> None:
     names = name_ownership.names_of(scope)
     domains.forget_tenant(scope)
     name_ownership.restore_tombstones(scope, names)
-    records.save_deleted(claim, stop_work(scope))
+    deleted = stop_work(scope)
+    records.save_deleted(claim, deleted)
+    return deleted
 
 
 def empty_for_reset(claim: records.Claim, before: int, course: JobControl) -> int:

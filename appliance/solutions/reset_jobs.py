@@ -122,12 +122,12 @@ class TenantResets:
     def _write(self, claim: Claim, job: TenantJob, progress: Progress) -> WrittenReset:
         """Everything before the publication.  Stopped if the database is away: then the job is continued in a moment."""
         progress.report("writing", job.done, 0)
-        application = None
+        application, deleted = None, job.done
         try:
             if not tenants.is_being_reset(claim.scope.tenant_id):
                 application = self._prepare(claim, job)
-                decide_reset(claim, application, force=bool(job.options.get("force")))
-            deleted = empty_for_reset(claim, job.done, progress.control())
+                deleted = decide_reset(claim, application, force=bool(job.options.get("force")))
+            deleted = empty_for_reset(claim, deleted, progress.control())
             application = application or self._prepare(claim, job)
             return fill_tenant(claim, application, deleted, partial(_save, claim))
         except _PASSING as error:

@@ -41,15 +41,16 @@ def prepare_reset(scope: TenantScope, tools: SolutionServices, solution: Solutio
     return application
 
 
-def decide_reset(claim: Claim, application: Application, *, force: bool) -> None:
+def decide_reset(claim: Claim, application: Application, *, force: bool) -> int:
     """Begin the reset in one write, or raise what `apply_solution` or the retention of documents has against it; then nothing has
-    changed.  LeaseLost."""
+    changed.  Returns the number of rows deleted for that.  LeaseLost."""
 
-    def begin() -> None:
-        begin_reset(claim, force=force)
+    def begin() -> int:
+        deleted = begin_reset(claim, force=force)
         application.check_emptied()
+        return deleted
 
-    db.write(begin)
+    return db.write(begin)
 
 
 def fill_tenant(

@@ -150,6 +150,22 @@ def trail_rows(cluster: Processes) -> int:
     return int((json.loads(fields) if isinstance(fields, str) else fields)["rows"])
 
 
+@pytest.mark.parametrize("writes", [None, 2])
+def test_the_number_of_deleted_rows_is_that_of_all(cluster: Processes, monkeypatch: pytest.MonkeyPatch, writes: int | None) -> None:
+    """Those that the first write deletes are among them, whether the process dies after that or goes on."""
+    tables = db.rows("SELECT table_name FROM collection WHERE tenant_id = 'initech'")
+    entities = sum(int(db.rows(f'SELECT count(*) FROM "{table}"')[0][0]) for (table,) in tables)  # noqa: S608
+    rows = entities + sum(number for table, number in count_rows("initech").items() if table not in PRESERVED)
+    process, claim = begin(cluster)
+    if writes is not None:
+        with pytest.raises(Killed):
+            work(process, claim, monkeypatch, die_before(writes))
+        assert (service.is_being_reset("initech"), last(cluster).done) == (True, 2)
+        process, claim = take_over(cluster, "one", "two")
+    work(process, claim, monkeypatch)
+    assert (last(cluster).result["deleted"], trail_rows(cluster)) == (rows, rows)
+
+
 BUSY = (
     "trigger_state WHERE tenant_id = ?", "alert WHERE tenant_id = ?", "webhook WHERE tenant_id = ?", "domain WHERE tenant_id = ?",
     "document_share WHERE tenant_id = ?",
