@@ -31,6 +31,8 @@ from appliance.tenants.keys import keys
 from appliance.tenants.sign_in import parse_email
 from appliance.webapps.certificates import expiring_hosts
 
+from .quotas import make_usage
+
 SECONDS = 30.0
 MOST_READERS = 50
 _RETRY_LATER = (Draining, Overloaded, StorageFull)
@@ -62,7 +64,8 @@ def make_alerts(config: Config, flow: ProcessFlow, email: EmailDependencies, dep
     """Build the alerts with the facts they check and the actions they can trigger."""
     facts = DataSources(
         queue_age_ms=lambda scope: flow.queue_state(scope)["oldest_age_ms"], last_execution=executions.last_created,
-        failing_integrations=gate.list_failing, expiring=find_expiring, disk_used=lambda: dependencies.disk.read().used_percent,
+        failing_integrations=gate.list_failing, expiring=find_expiring, quota_state=make_usage().read_state,
+        disk_used=lambda: dependencies.disk.read().used_percent,
     )  # fmt: skip
     delivery = _AlertDelivery(config, flow, email, dependencies)
     return Alerts(facts, Notifier(delivery.check, delivery.send_emails, delivery.start_process))

@@ -59,6 +59,7 @@ def reader(running: Running) -> Browser:
         {"kind": "failures", "above": 1, "window": "1h"}, {"kind": "failure_rate", "above": 5, "window": "1h"},
         {"kind": "duration", "longer_than": "90s", "window": "1h"}, {"kind": "queue_age", "longer_than": "10m"},
         {"kind": "integration_failing"}, {"kind": "expiring", "window": "90d"}, {"kind": "disk_full", "above": 99.99},
+        {"kind": "quota", "above": 80}, {"kind": "quota", "quota": "storage", "above": 80},
     )  # fmt: skip
     with running.api(TENANT) as api:
         for condition in conditions:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.app.quotas import make_usage
 from appliance.connectors.egress import Egress
 from appliance.core import clock
 from appliance.core.crypto import Sealer
@@ -46,7 +47,7 @@ class World:
         facts = DataSources(
             queue_age_ms=lambda scope: self.age, last_execution=lambda scope, process: self.last or None,
             failing_integrations=lambda scope: self.silent, expiring=lambda scope, until: self.expiring,
-            disk_used=lambda: self.used,
+            quota_state=make_usage().read_state, disk_used=lambda: self.used,
         )  # fmt: skip
         self.alerts = Alerts(facts, Notifier(lambda scope, action: None, self._send, self._start))
 

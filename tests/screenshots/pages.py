@@ -15,7 +15,7 @@ ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "/console/alerts": ("/console/alerts",),
     "/console/alerts/<alert_id>": ("/console/alerts/{alert}",),
     "/console/alerts/<alert_id>/edit": ("/console/alerts/{alert}/edit",),
-    "/console/alerts/new": ("/console/alerts/new", "/console/alerts/new?kind=failures"),
+    "/console/alerts/new": ("/console/alerts/new", "/console/alerts/new?kind=failures", "/console/alerts/new?kind=quota"),
     "/console/appliance": ("/console/appliance",),
     "/console/appliance/audit": ("/console/appliance/audit", "/console/appliance/audit?text=nothing-like-it"),
     "/console/appliance/backups": ("/console/appliance/backups",),

@@ -33,7 +33,7 @@ class AlertConditionBody(Body):
     """The condition to watch; the members each `kind` needs are documented with alerts and named in the error if missing."""
 
     kind: Annotated[conditions.Kind, Field(description=(
-        "What to measure, such as failed executions, their rate, the age of the queue or free disk space."
+        "What to measure, such as failed executions, their rate, the age of the queue, a quota or the disk."
     ))]
     process: Annotated[
         Name | None, Field(description="Only executions of this process, 1 to 200 characters; absent for all.")
@@ -42,8 +42,11 @@ class AlertConditionBody(Body):
         Name | None, Field(description="Only failures of this group; `fail_…`, 1 to 200 characters. Absent for all.")
     ] = None
     integration: Annotated[Name | None, Field(description="The slug of the integration to watch, 1 to 200 characters.")] = None
+    quota: Annotated[
+        Name | None, Field(description="The quota to watch, such as `storage`, 1 to 200 characters; absent for any.")
+    ] = None
     above: Annotated[
-        float | None, Field(description="The value that must be exceeded: a count of failures, or a percentage for `failure_rate`.")
+        float | None, Field(description="The value that must be exceeded: a count of failures, or a percentage for other kinds.")
     ] = None
     longer_than: Annotated[
         Duration | None, Field(description="The duration or age that must be exceeded, such as `30s` or `15m`.")
@@ -56,7 +59,8 @@ class AlertConditionBody(Body):
     @property
     def condition(self) -> Condition:
         return Condition(
-            kind=self.kind, process=self.process, failure=self.failure, integration=self.integration, above=self.above,
+            kind=self.kind, process=self.process, failure=self.failure, integration=self.integration,
+            quota=self.quota, above=self.above,
             longer_than_ms=_parse_duration(self.longer_than, "/condition/longer_than"),
             window_ms=_parse_duration(self.window, "/condition/window"), at_least=self.at_least,
         )  # fmt: skip

@@ -7,8 +7,11 @@ from typing import Any, Literal, get_args
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
+from appliance.quotas import KINDS as QUOTAS
 
-Kind = Literal["failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring", "disk_full"]
+Kind = Literal[
+    "failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring", "quota", "disk_full"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MINUTE, DAY = 60_000, 86_400_000
 MAX_WINDOW = 30 * DAY
@@ -24,6 +27,7 @@ MEMBERS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "integration_failing": ((), ("integration",)),
     "no_execution": (("process", "window_ms"), ()),
     "expiring": (("window_ms",), ()),
+    "quota": (("above",), ("quota",)),
     "disk_full": (("above",), ()),
 }
 EXTERNAL_NAMES = {"window_ms": "window", "longer_than_ms": "longer_than"}
@@ -31,7 +35,7 @@ EXTERNAL_NAMES = {"window_ms": "window", "longer_than_ms": "longer_than"}
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition; durations in ms.  `above` is a number of failures, or a percentage of executions or of disk space.
+    """A condition; durations in ms.  `above` is a number of failures, or a percentage of executions, a quota or disk space.
 
     `window_ms` is the period before now; for `expiring` the period ahead.
     """
@@ -40,6 +44,7 @@ class Condition:
     process: str | None = None
     failure: str | None = None
     integration: str | None = None
+    quota: str | None = None
     above: float | None = None
     longer_than_ms: int | None = None
     window_ms: int | None = None
@@ -69,7 +74,9 @@ def validate_condition(condition: Condition) -> Condition:
 
 def _out_of_bounds(condition: Condition) -> list[tuple[str, str]]:
     wrong = []
-    most = 99.99 if condition.kind in ("failure_rate", "disk_full") else _MAX_COUNT
+    most = 99.99 if condition.kind in ("failure_rate", "quota", "disk_full") else _MAX_COUNT
+    if condition.quota is not None and condition.quota not in QUOTAS:
+        wrong.append(("quota", f"quota must be one of {', '.join(QUOTAS)}"))
     if condition.above is not None and not 0 <= condition.above <= most:
         wrong.append(("above", f"above must be between 0 and {most:g}"))
     if condition.longer_than_ms is not None and not 1 <= condition.longer_than_ms <= MAX_WINDOW:
@@ -112,6 +119,8 @@ _SENTENCES: Mapping[str, str] = {
     "integration_failing of one": mark_error("%(integration)s is not responding"),
     "no_execution of a process": mark_error("no execution of %(process)s was started for %(window)s"),
     "expiring": mark_error("an API key or a certificate expires within %(window)s"),
+    "quota": mark_error("more than %(percent)s %% of a quota are in use"),
+    "quota of one": mark_error("more than %(percent)s %% of the quota %(quota)s are in use"),
     "disk_full": mark_error("more than %(percent)s %% of the appliance's disk are in use"),
 }
 
@@ -126,10 +135,10 @@ def describe(condition: Condition) -> str:
         name += " of a group"
     elif condition.process:
         name += " of a process"
-    elif condition.integration:
+    elif condition.integration or condition.quota:
         name += " of one"
     return _SENTENCES[name] % {
         "count": float(above), "percent": float(above), "process": condition.process, "failure": condition.failure,
-        "integration": condition.integration, "window": format_duration(condition.window_ms or 0),
+        "integration": condition.integration, "quota": condition.quota, "window": format_duration(condition.window_ms or 0),
         "longer": format_duration(condition.longer_than_ms or 0),
     }  # fmt: skip

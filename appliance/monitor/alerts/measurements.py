@@ -12,6 +12,7 @@ from appliance.monitor.analytics import Summary, read_total
 from appliance.monitor.tally import MINUTE
 
 from .conditions import Condition, format_duration
+from .quota_checks import QuotaReader, check_quota, check_quotas
 
 ENOUGH_FOR_A_RATE = 10
 _MAX_LISTED = 5
@@ -22,13 +23,15 @@ class DataSources:
     """Data from other parts of the appliance, per tenant; times are epoch milliseconds.
 
     `last_execution` is when the newest execution of a process was created, `failing` lists integrations that are not responding,
-    `expiring` the names of what expires before a time, `disk_used` is the percentage of the appliance's disk in use.
+    `expiring` the names of what expires before a time, `quota_state` reads what is used of a quota, `disk_used` is the percentage
+    of the appliance's disk in use.
     """
 
     queue_age_ms: Callable[[TenantScope], int]
     last_execution: Callable[[TenantScope, str], int | None]
     failing_integrations: Callable[[TenantScope], list[str]]
     expiring: Callable[[TenantScope, int], list[str]]
+    quota_state: QuotaReader
     disk_used: Callable[[], float]
 
 
@@ -89,6 +92,11 @@ def measure(scope: TenantScope, condition: Condition, facts: DataSources, armed_
         return Finding(age > most, _WAITED % {"time": _format_measured(age), "allowed": format_duration(most)})
     if condition.kind == "integration_failing":
         return _check_integrations([slug for slug in facts.failing_integrations(scope) if condition.integration in (None, slug)])
+    if condition.kind == "quota":
+        above = condition.above or 0
+        if condition.quota is None:
+            return Finding(*check_quotas(scope, above, facts.quota_state))
+        return Finding(*check_quota(scope, condition.quota, above, facts.quota_state))
     if condition.kind == "disk_full":
         used, above = facts.disk_used(), condition.above or 0
         return Finding(used > above, _DISK % {"percent": round(used, 1), "allowed": float(above)})

@@ -6,6 +6,7 @@ from typing import Any
 
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.console.pages.settings.quotas import TITLES
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
@@ -37,7 +38,7 @@ ROLES = {
     "viewer": mark("all members"),
 }  # fmt: skip
 _DURATIONS = ("window_ms", "longer_than_ms")
-_NAMES = {"process", "failure", "integration"}
+_NAMES = {"process", "failure", "integration", "quota"}
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def _form(
         "problem": problem, "processes": processes,
         "webhooks": [each for each in hooks if each.state == "active" or each.id == values_entered.get("webhook")],
         "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
-        "roles": ROLES, "editing": editing,
+        "roles": ROLES, "editing": editing, "quotas": TITLES,
         "fixed_notifications": [] if editing is None or _fits_form(actions_of(editing))
         else [_describe_action(visit, each) for each in actions_of(editing)],
     }  # fmt: skip

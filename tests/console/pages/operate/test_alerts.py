@@ -22,7 +22,7 @@ def show(browser: Browser, path: str) -> httpx.Response:
 def test_an_alert_is_created_silenced_tested_and_deleted_by_forms(owner: Browser, acme: httpx.Client, greeting: str) -> None:
     name = fresh("<alert>")
     choices = show(owner, "/alerts/new").text
-    assert choices.count('href="?kind=') == 8
+    assert choices.count('href="?kind=') == 9
     page = owner.post(owner.at("acme", "/console/alerts"), {**FORM, "name": name, "starts": greeting})
     assert page.status_code == 200
     address = owner.url
