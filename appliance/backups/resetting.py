@@ -21,11 +21,12 @@ from .jobs import records
 from .problems import JobControl
 from .tenant_tables import EXPORTED, NOT_EXPORTED
 
-# Kept: access and its credentials, the audit trail, refusals of owners, contents, which a following import may have stored
-# already, and jobs on the tenant, such as the reset itself.
+# Kept: access and its credentials, the audit trail and how far it was forwarded, refusals of owners, what the operator has set and
+# what is used of it, contents, which a following import may have stored already, and jobs on the tenant, such as the reset itself.
 PRESERVED = frozenset({
     "api_key", "authority_grant", "blob", "confirmation", "invitation", "key_address", "key_request", "key_usage", "membership",
-    "secret", "service_account", "session", "audit_chain", "audit_entry", "tenant_job",
+    "secret", "service_account", "session", "audit_chain", "audit_entry", "audit_forward", "tenant_job", "tenant_quota",
+    "tenant_expiry", "quota_use", "quota_notice", "llm_usage",
 })  # fmt: skip
 _DELETABLE = (EXPORTED.keys() | NOT_EXPORTED.keys()) - PRESERVED
 
@@ -66,7 +67,7 @@ def empty_for_reset(claim: records.Claim, before: int, course: JobControl) -> in
 def clear_tenant(
     scope: TenantScope, *, force: bool = False, before: int = 0, fill: Callable[[int], object] = lambda _: None
 ) -> int:  # fmt: skip
-    """Deletes all data of a tenant except people, keys, secrets and the audit trail, and ends its reset; returns the number of
+    """Deletes all data of a tenant except `PRESERVED`, such as people, keys and quotas, and ends its reset; returns the number of
     rows, with `before`, those deleted by earlier writes.
 
     Everything happens in one transaction.  Raises Conflict while documents must be retained, unless forced.  `fill` gets that

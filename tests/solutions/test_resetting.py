@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from appliance.backups import clear_tenant
+from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.llm import usage as llm_usage
+from appliance.quotas import daily, expiry, notices
 from appliance.solutions import TenantResets, resetting
 from appliance.solutions import service as solutions
-from appliance.tenants import service
+from appliance.tenants import quota_settings, service
 from tests.backups.job_processes import open_processes
 
 FILES = {
@@ -40,6 +43,35 @@ def test_a_reset_leaves_what_the_solution_brings(filled_tenant: tuple[TenantScop
     assert collections(scope) == ["parts"]
     trail = [row[0] for row in db.rows("SELECT action FROM audit_entry WHERE tenant_id = ? ORDER BY seq", (scope.tenant_id,))]
     assert trail.index("tenant.reset") < trail.index("solution.apply") == len(trail) - 1
+
+
+def test_a_reset_keeps_what_the_operator_has_set_and_what_is_used_of_it(
+    filled_tenant: tuple[TenantScope, TenantResets]
+) -> None:
+    """An owner who resets a tenant must not get rid of quotas, of the end of a sandbox, or of what is not forwarded."""
+    scope, resets = filled_tenant
+    today = llm_usage.day_of(clock.now_ms())
+    position = (
+        "INSERT INTO audit_forward (tenant_id, destination, seq, fence, lease_until, checkpoint_seq, checkpoint_at, rejected) "
+        "VALUES (?, 'syslog', 3, 1, 0, 0, 0, 2)"
+    )
+
+    def use() -> None:
+        daily.add(scope, "executions_per_day")
+        notices.record(scope, "entities", 0)
+        llm_usage.book(scope, "main", today, llm_usage.UsageSum(1, 2, 3, 4))
+        db.execute(position, (scope.tenant_id,))
+        expiry.set_expiry(scope, clock.now_ms() + 86_400_000)
+
+    quota_settings.change_quotas(scope, {"executions_per_day": "5", "entities": "7"})
+    db.write(use)
+    tables = ("tenant_quota", "quota_use", "quota_notice", "tenant_expiry", "llm_usage", "audit_forward")
+    before = [db.rows(f"SELECT * FROM {table} WHERE tenant_id = ?", (scope.tenant_id,)) for table in tables]  # noqa: S608
+    assert [len(rows) for rows in before] == [2, 1, 1, 1, 1, 1]
+    resets.reset(scope, FILES)
+    after = [db.rows(f"SELECT * FROM {table} WHERE tenant_id = ?", (scope.tenant_id,)) for table in tables]  # noqa: S608
+    assert after == before
+    assert llm_usage.read_quota(scope, "llm_tokens_per_day") == 5
 
 
 def test_a_reset_is_planned_as_for_a_new_tenant_without_a_write(
