@@ -5,7 +5,7 @@ import pwd
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from .problems import UpgradeFailed
 
 SQLITE = "sqlite:///"
 SPARE_BYTES = 1 << 30
+_FULL = ("is full", "disk I/O", "No space left")
+"""Of SQLite and of PostgreSQL, whose disk it is then."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,15 @@ def file_of(config: Config) -> Path | None:
     return Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
 
 
-@contextmanager
-def opened_database(config: Config) -> Iterator[None]:
+def opened_database(config: Config) -> AbstractContextManager[None]:
     """The database with whatever schema it has; nothing is created or migrated."""
-    db.open_database(config.database_url)
+    return opened_url(config.database_url)
+
+
+@contextmanager
+def opened_url(url: str) -> Iterator[None]:
+    """The database at a URL with whatever schema it has."""
+    db.open_database(url)
     try:
         yield
     finally:
@@ -126,6 +133,6 @@ def failing_as(step: Sentence) -> Iterator[None]:
 def _explain(error: Exception) -> str:
     if isinstance(error, ApplianceError):
         return error.message
-    if isinstance(error, DatabaseError | sqlite3.Error) and ("is full" in str(error) or "disk I/O" in str(error)):
+    if isinstance(error, DatabaseError | sqlite3.Error) and any(words in str(error) for words in _FULL):
         return Sentence("the disk is full or cannot be written (%(error)s); free space, then try again", error=error)
     return f"{type(error).__name__}: {error}"

@@ -16,12 +16,13 @@ class UpgradeOptions:
     """`places_of` opens the store of contents, `report` is told about each step.
 
     `despite_problems`: connectors that cannot be used, and damaged contents or audit trails, are reported without ending the
-    upgrade, which neither causes nor repairs them.
+    upgrade, which neither causes nor repairs them.  `in_file`: a database on a server is rehearsed in an SQLite file only.
     """
 
     places_of: PlacesOf
     report: Report
     despite_problems: bool = False
+    in_file: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from .files import exclusive_file, hash_file
 from .journal import DONE, ROLLED_BACK, ROLLING_BACK, Journal, copy_of, read_journal, upgrade_lock
 from .options import Report
 from .problems import UpgradeFailed
+from .rehearsing import drop_leftovers
 from .servers import put_back
 from .settling import settle
 
@@ -107,6 +108,7 @@ def finish(config: Config, report: Report) -> bool:
     make_plan(config)
     with upgrade_lock(config.data):
         settle(config, report)
+        drop_leftovers(config, report)
         return delete_copy(config.data)
 
 

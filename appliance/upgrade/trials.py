@@ -1,32 +1,26 @@
 """Upgrades a copy of the database, and proves the result: compared, verified, and started cut off from everything."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
-from appliance import migrations
-from appliance.backups.copying import FileSource
 from appliance.backups.creation import OPEN_FILES, files_of
 from appliance.backups.rehearsal import ask, running_server
 from appliance.blobs import read_installation, sample_contents, stored_sizes
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import KEY_FILE
-from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import verify_trails
 
+from .candidates import Candidate
 from .checks import failing_as, opened_database
-from .counts import Counts, compare_counts, count_rows, describe_counts
+from .counts import describe_counts
 from .options import UpgradeOptions
 from .problems import UpgradeFailed
 
 SAMPLE, LARGEST = 200, 64 << 20
-DATABASE = "gos.db"
 
 
 @dataclass(frozen=True)
@@ -41,26 +35,16 @@ class Trial:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A copy of the database in a temporary folder, which is thrown away; `is_live` while the appliance runs."""
-
-    config: Config
-    file: Path
-    room: Path
-    is_live: bool
-
-
 def try_out(candidate: Candidate, options: UpgradeOptions) -> Trial:
     """Migrate the copy, then check all of it.  UpgradeFailed says what is wrong."""
     first = clock.monotonic()
-    before, start = _count_file(candidate.file), clock.monotonic()
+    before, start = candidate.count(), clock.monotonic()
     with failing_as(Sentence("the migrations of a copy failed")):
-        names = _migrate(candidate.file)
+        names = candidate.migrate()
     migrate_ms = _elapsed(start)
     options.report("migrate", f"{len(names)} migrations of a copy took {migrate_ms / 1000:.1f} s")
     with failing_as(Sentence("the copy is not intact after the migrations")):
-        counts = _check_file(candidate.file, before)
+        counts = candidate.check(before)
         problems = tuple(_check_store(candidate, options))
     options.report("compare", f"{describe_counts(counts)}, none lost; {len(problems)} problems with contents and audit trails")
     with failing_as(Sentence("this release does not start on the copy")):
@@ -75,50 +59,11 @@ def _elapsed(start: float) -> int:
     return round((clock.monotonic() - start) * 1000)
 
 
-def _migrate(file: Path) -> list[str]:
-    """Migrate a copy, which is one file without a log afterwards."""
-    db.open_database(f"sqlite:///{file}")
-    try:
-        names = migrations.migrate()
-    finally:
-        db.close_database()
-    merge_log(file)
-    return names
-
-
-def merge_log(file: Path) -> None:
-    """Move the write-ahead log of a closed SQLite file into it."""
-    with closing(sqlite3.connect(file, isolation_level=None)) as own:
-        own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _count_file(file: Path) -> Counts:
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as own:
-        return count_rows(FileSource(own.execute))
-
-
-def _check_file(file: Path, before: Counts) -> Counts:
-    """UpgradeFailed unless the file is intact, every foreign key has its row, and no row is missing; returns the counts."""
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as own:
-        result = own.execute("PRAGMA integrity_check").fetchone()[0]
-        if result != "ok":
-            raise UpgradeFailed(
-                Sentence("SQLite reports the copy as damaged after the migrations (%(result)s)", result=result[:200])
-            )
-        if lost := own.execute("PRAGMA foreign_key_check").fetchone():
-            raise UpgradeFailed(Sentence("a row of %(table)s refers to a missing row after the migrations", table=lost[0]))
-        source = FileSource(own.execute)
-        after = count_rows(source)
-        compare_counts(before, after, set(source.tables()))
-    return after
-
-
 def _check_store(candidate: Candidate, options: UpgradeOptions) -> list[str]:
     """Verify every audit trail and some contents, with this release; returns a sentence for each problem."""
     config = candidate.config
     places = options.places_of(config, read_installation(config) or "")
-    db.open_database(f"sqlite:///{candidate.file}")
-    try:
+    with candidate.opened():
         broken = [tenant_id for tenant_id, status in verify_trails() if not status.intact]
         damaged = []
         for tenant_id, content in sample_contents(places, SAMPLE, LARGEST):
@@ -127,9 +72,6 @@ def _check_store(candidate: Candidate, options: UpgradeOptions) -> list[str]:
                     pass
             except ApplianceError:
                 damaged.append((tenant_id, content.sha256))
-    finally:
-        db.close_database()
-    merge_log(candidate.file)
     problems = [f"the audit trail of the tenant {each} is broken: see `gos audit verify`" for each in broken]
     if candidate.is_live and damaged:
         damaged = _still_stored(config, damaged)
@@ -154,10 +96,10 @@ def _start(candidate: Candidate) -> int:
         target = data / path.relative_to(config.data)
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         shutil.copy2(path, target)
-    candidate.file.rename(data / DATABASE)
+    database = candidate.place(data)
     start = clock.monotonic()
     try:
-        with running_server(config, data, candidate.room) as address:
+        with running_server(config, data, candidate.room, database) as address:
             elapsed = _elapsed(start)
             status, _ = ask(f"{address}/console/sign-in")
         if status != 200:

@@ -9,35 +9,37 @@ from pathlib import Path
 from appliance import migrations
 from appliance.backups import full_disks
 from appliance.backups.rehearsal import temporary_folder
-from appliance.backups.snapshots import take_snapshot
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.sentences import Sentence
 
 from . import journal as journals
+from .candidates import FileCandidate
 from .checks import Plan, connector_problems, failing_as, file_of, make_plan, opened_database, refuse_full_disk, refuse_running
 from .files import copy_file, exclusive_file
 from .journal import DONE, FAILED, PREPARING, SWAPPING, Journal, copy_of, upgrade_lock
 from .options import UpgradeOptions, UpgradeResult
 from .problems import UpgradeFailed
+from .rehearsing import CANDIDATE, is_on_server, prepare_server, time_keeping, try_copy
 from .servers import copy_aside
 from .settling import settle
 from .swapping import migrate_compared
-from .trials import Candidate, Trial, try_out
+from .trials import Trial, try_out
 
-_CANDIDATE = "candidate.db"
 _FAILED = Sentence("the migrations of the database failed, and all of them were undone")
 # The space of how many databases is needed at a time: a copy that is tried out and its log; of an upgrade also the former database.
 _COPIES_OF_REHEARSAL, _COPIES = 2, 3
+_COPIES_BESIDE_SERVER = 1  # of the former rows, which are kept in a file
 
 
 def rehearse(config: Config, options: UpgradeOptions) -> UpgradeResult:
     """Upgrade a copy and try it out, also while the appliance runs; nothing stays, and nothing else is changed."""
     plan = _check(config, options, _COPIES_OF_REHEARSAL)
-    trial, copy_ms = _try_snapshot(config, options)
+    trial, copy_ms = try_copy(config, options)
     problems = _refuse_problems(options, (*connector_problems(config), *trial.problems))
     # An upgrade copies the former database aside, hashes it, copies it again, and migrates that and then the database.
-    down_ms = 3 * copy_ms + trial.total_ms + trial.migrate_ms
+    copies_ms = copy_ms + time_keeping(config, options) if is_on_server(config, options) else 3 * copy_ms
+    down_ms = copies_ms + trial.total_ms + trial.migrate_ms
     options.report("rehearsed", f"nothing was changed; the upgrade will stop the appliance for about {down_ms / 1000:.0f} s")
     return _to_result(plan, trial, problems, down_ms=down_ms)
 
@@ -66,7 +68,8 @@ def upgrade(config: Config, options: UpgradeOptions) -> UpgradeResult:
 
 def _check(config: Config, options: UpgradeOptions, copies: int) -> Plan:
     plan = make_plan(config)
-    refuse_full_disk(config, plan, copies)
+    prepare_server(config, options)
+    refuse_full_disk(config, plan, _COPIES_BESIDE_SERVER if is_on_server(config, options) else copies)
     options.report(
         "check", f"configuration, master key and disk space are as needed; {plan.pending} migrations are pending, from "
         f"{plan.from_number} to {plan.to_number}, on {plan.size / (1 << 20):.1f} MiB"
@@ -91,17 +94,6 @@ def _to_result(plan: Plan, trial: Trial, problems: tuple[str, ...], *, down_ms: 
         plan.from_number, plan.to_number, trial.migrations, is_changed=False, rows=trial.rows, migrate_ms=trial.migrate_ms,
         start_ms=trial.start_ms, down_ms=down_ms, problems=problems,
     )  # fmt: skip
-
-
-def _try_snapshot(config: Config, options: UpgradeOptions) -> tuple[Trial, int]:
-    """Try out a copy that blocks no writers; returns also how long the copy took."""
-    with temporary_folder(config) as room:
-        file, start = room / _CANDIDATE, clock.monotonic()
-        with failing_as(Sentence("the database could not be copied")), opened_database(config):
-            take_snapshot(config.database_url, file)
-        copy_ms = round((clock.monotonic() - start) * 1000)
-        options.report("copy", f"a copy of {file.stat().st_size / (1 << 20):.1f} MiB took {copy_ms / 1000:.1f} s")
-        return try_out(Candidate(config, file, room, is_live=True), options), copy_ms
 
 
 class _Run:
@@ -129,9 +121,9 @@ class _Run:
             copy = copy_of(self._config.data)
             self._save(copy_sha256=file.copy_to(copy), copied_at=clock.now_ms())
             self._record("copy", f"the former database is kept as {copy}")
-            candidate = room / _CANDIDATE
+            candidate = room / CANDIDATE
             copy_file(copy, candidate)
-            trial = try_out(Candidate(self._config, candidate, room, is_live=False), self._options)
+            trial = try_out(FileCandidate(self._config, room, candidate, is_live=False), self._options)
             _refuse_problems(self._options, trial.problems)
             self._save(state=SWAPPING)
             with failing_as(_FAILED), file.transaction():
@@ -139,7 +131,7 @@ class _Run:
         return trial
 
     def _upgrade_server(self) -> Trial:
-        trial, _ = _try_snapshot(self._config, self._options)
+        trial, _ = try_copy(self._config, self._options)
         _refuse_problems(self._options, trial.problems)
         self._save(state=SWAPPING)
         with failing_as(_FAILED), opened_database(self._config):

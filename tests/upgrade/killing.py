@@ -27,7 +27,7 @@ def upgrade_until(url: str, number: int, moment: str) -> int:
     if url.startswith("sqlite"):
         watch_sqlite(is_last)
     else:
-        _watch_server(is_last, moment)
+        watch_server(is_last, moment)
     db.open_database(url)
     migrations.migrate()
     db.close_database()
@@ -50,10 +50,11 @@ def watch_sqlite(is_last: Callable[[str], bool]) -> None:
     Sqlite._execute_cursor = watched  # type: ignore[method-assign]
 
 
-def _watch_server(is_last: Callable[[str], bool], moment: str) -> None:
+def watch_server(is_last: Callable[[str], bool], moment: str) -> None:
+    """Die before the statement to a server that is the last, or once it is sent."""
     import psycopg
 
-    execute = psycopg.ClientCursor.execute
+    execute = psycopg.Cursor.execute
 
     def watched(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
         if is_last(str(query)):
@@ -64,4 +65,4 @@ def _watch_server(is_last: Callable[[str], bool], moment: str) -> None:
             _die()
         return execute(self, query, params, **options)
 
-    psycopg.ClientCursor.execute = watched  # type: ignore[method-assign]
+    psycopg.Cursor.execute = watched  # type: ignore[method-assign]

@@ -235,7 +235,7 @@ def test_a_migration_that_fails_only_on_the_database_itself_is_undone(old: Confi
 
 def test_a_release_that_does_not_start_changes_nothing(old: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     before = hash_of(old)
-    monkeypatch.setattr(servers, "write_config", lambda *of: of[3].write_text('{"server": {"prot": 1}}'))
+    monkeypatch.setattr(servers, "write_config", lambda *of: of[1].write_text('{"server": {"prot": 1}}'))
     with pytest.raises(UpgradeFailed, match=r"does not start on the copy: .*unknown setting 'server.prot'"):
         upgrade(old, Steps().options())
     assert (hash_of(old), leftovers(old)) == (before, ["journal.json", "lock"])

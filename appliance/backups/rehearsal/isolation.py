@@ -21,10 +21,11 @@ SHUTDOWN_SECONDS = 5
 _HARMLESS = ("PATH", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
 
 
-def settings_of(config: Config, data: Path, port: int) -> dict[str, Any]:
+def settings_of(config: Config, data: Path, port: int, database: str = "") -> dict[str, Any]:
     """The settings, by `section.name`; from `config` come only those about this machine."""
     return {
-        "storage.data": str(data), "storage.database": "", "blobs.store": "local", "backup.to": "", "backup.rehearse_every": "",
+        "storage.data": str(data), "storage.database": database, "storage.writers": 1, "blobs.store": "local",
+        "backup.to": "", "backup.rehearse_every": "",
         "backup.points_to": "",
         "server.host": HOST, "server.port": port, "server.tls": "off", "server.run_workers": False, "server.drain_seconds": 0,
         "server.shutdown_seconds": SHUTDOWN_SECONDS, "tls.http_port": 0, "egress.allow": ["none"], "mail.server": "",
@@ -41,18 +42,19 @@ def isolated_config(config: Config, data: Path, port: int = 0) -> Config:
     return load_config(environment={}, flags=settings_of(config, data, port or 8080))
 
 
-def write_config(config: Config, data: Path, port: int, target: Path) -> None:
+def write_config(settings: dict[str, Any], target: Path) -> None:
     """Write the settings as a configuration file; JSON is YAML."""
     sections: dict[str, dict[str, Any]] = {}
-    for name, value in settings_of(config, data, port).items():
+    for name, value in settings.items():
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
     target.write_text(json.dumps(sections, indent=1), "utf8")
 
 
-def clean_environment(config: Config) -> dict[str, str]:
-    """What a process may have of the environment: no settings and no credentials, but what leads to the master key."""
-    names = (*_HARMLESS, *_names_for_key(config))
+def clean_environment(config: Config, database: str = "") -> dict[str, str]:
+    """What a process may have of the environment: no settings and no credentials, but what leads to the master key, and to a
+    database on a server."""
+    names = (*_HARMLESS, *_names_for_key(config), *(_names_for_server() if database else ()))
     values = {name: environment(name) for name in names}
     return {name: value for name, value in values.items() if value is not None} | {"LC_ALL": "C.UTF-8"}
 
@@ -67,6 +69,11 @@ def _names_for_key(config: Config) -> Iterable[str]:
         case "command":
             return environment_names()
     return ()
+
+
+def _names_for_server() -> Iterable[str]:
+    """The variables that the driver of a database server reads, and the folder of its password file."""
+    return ("HOME", *(name for name in environment_names() if name.startswith("PG")))
 
 
 def free_port() -> int:

@@ -15,7 +15,7 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.sentences import Sentence
 
-from .isolation import HOST, SHUTDOWN_SECONDS, clean_environment, command_of, free_port, write_config
+from .isolation import HOST, SHUTDOWN_SECONDS, clean_environment, command_of, free_port, settings_of, write_config
 
 READY_SECONDS = 900
 _POLL_SECONDS, _ANSWER_SECONDS = 0.2, 30
@@ -24,17 +24,19 @@ _opener = build_opener(ProxyHandler({}))
 
 
 @contextmanager
-def running_server(config: Config, data: Path, room: Path) -> Iterator[str]:
+def running_server(config: Config, data: Path, room: Path, database: str = "") -> Iterator[str]:
     """Yields the address of a `gos serve` on the data folder, ready; it is stopped at the end, and dies with this process.
+
+    `database` is the URL of one on a server, empty for that in the folder.
 
     BackupInvalid when it does not become ready, with the last line of its log.
     """
     port, settings, log = free_port(), room / "rehearsal.json", room / "serve.log"
-    write_config(config, data, port, settings)
+    write_config(settings_of(config, data, port, database), settings)
     command = command_of(["--config", str(settings), "--data", str(data), "serve"])
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603  our own module
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=clean_environment(config),
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=clean_environment(config, database),
         )  # fmt: skip
     try:
         address = f"http://{HOST}:{port}"

@@ -20,6 +20,10 @@ def add_commands(commands: Any) -> None:
         "--despite-problems", action="store_true",
         help="go on although connectors cannot be used, or contents or audit trails are damaged",
     )  # fmt: skip
+    parser.add_argument(
+        "--rehearse-in-file", action="store_true",
+        help="with PostgreSQL: try it on an SQLite copy only, without a schema for a copy on the server",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run_upgrade)
 
@@ -33,7 +37,7 @@ def run_upgrade(args: argparse.Namespace) -> int:
         return _finish(args, config)
     if args.roll_back:
         return _roll_back(args, config)
-    options = UpgradeOptions(make_places, _report, despite_problems=args.despite_problems)
+    options = UpgradeOptions(make_places, _report, despite_problems=args.despite_problems, in_file=args.rehearse_in_file)
     result = (rehearse if args.rehearse else upgrade)(config, options)
     if args.json:
         print_result(args, "", **asdict(result))

@@ -16,7 +16,7 @@ from psycopg.types.json import Json, Jsonb
 from appliance.core.errors import ConfigInvalid, Conflict, Overloaded, TimedOut
 from appliance.core.sentences import Sentence
 
-from .advisory_locks import WRITER_LOCK, lock_statement
+from .advisory_locks import WRITER_LOCK, lock_in, lock_statement, signed, space_of
 from .losses import RETRY_SECONDS, ConnectionLost
 from .read_pool import ReadPool
 from .sqlite import TIMEOUT_MESSAGE
@@ -87,13 +87,15 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         self._unsent = Unsent()
         self._write = _Write()
         self.writers = writers
+        self.space = ""  # see `space_of`
+        self._writer_lock = WRITER_LOCK
         self._watching: Any = None
 
     def check(self) -> None:
         """Raise ConfigInvalid unless the server can be reached, and its encoding and collation are supported."""
         try:
             encoding = self.execute_sql("SHOW server_encoding").fetchone()[0]
-            bytewise = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa'").fetchone()[0]
+            bytewise, schema = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa', current_schema()").fetchone()
         except Overloaded as error:
             reason = " ".join(str(error.__cause__).split())
             raise ConfigInvalid(Sentence("storage.database: cannot connect to the server: %(reason)s", reason=reason)) from error
@@ -104,6 +106,8 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 "storage.database: the database must have encoding UTF8 and sort by code point; create it with "
                 "createdb --template=template0 --encoding=UTF8 --locale=C NAME"
             )
+        self.space = space_of(schema or "")
+        self._writer_lock = signed(lock_in(self.space, WRITER_LOCK))
 
     def lock_out_writers(self) -> None:
         """Keep every write out while this thread keeps its connection; Conflict if a process uses the database."""
@@ -111,7 +115,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid() "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        if self.fetch_rows(others, ()) or self.fetch_rows("SELECT pg_try_advisory_lock(?)", (WRITER_LOCK,)) != [(True,)]:
+        if self.fetch_rows(others, ()) or self.fetch_rows("SELECT pg_try_advisory_lock(?)", (self._writer_lock,)) != [(True,)]:
             raise Conflict("a process of the appliance uses the database, perhaps on another machine; stop all of them first")
 
     def statement(self, sql: str) -> str:
@@ -246,7 +250,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         if self._state.closed or self._state.conn.closed:
             self.close()
             self.connect()
-        self._unsent.begin("BEGIN", f"SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({WRITER_LOCK})")
+        self._unsent.begin("BEGIN", f"SELECT pg_advisory_xact_lock{'_shared' if is_shared else ''}({self._writer_lock})")
 
     def can_repeat(self) -> bool:
         """Whether this thread's transaction failed, and was rolled back, because of a concurrent one or a lost connection."""
@@ -263,7 +267,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             self._unsent.forget()  # Savepoints end with the transaction.
             if self._state.conn.info.transaction_status == TransactionStatus.IDLE:
                 return  # nothing was sent
-        locks = [lock_statement(table) for table in sorted({each[0] for each in followed})]
+        locks = [lock_statement(table, self.space) for table in sorted({each[0] for each in followed})]
         inserts = [convert_placeholders(sql) for _, sql, _ in followed]
         try:
             self.execute_sql("; ".join([*locks, *inserts, "COMMIT"]), tuple(value for *_, params in followed for value in params))

@@ -26,12 +26,15 @@ MAX_WAITING = 10_000  # notices that wait for a connection; more are dropped, as
 MAX_BATCH = 1_000
 
 # A commit of notices needs no wait for the disk: they do not outlive a crash of the server anyway.
-_LISTEN = f"SET synchronous_commit = off; LISTEN {CHANNEL}"
+_LISTEN = "SET synchronous_commit = off; LISTEN {channel}"
 _SEND = "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice"
 
 
 class Connector(Protocol):
-    """Opens connections outside the pool."""
+    """Opens connections outside the pool; `space` separates a database that is thrown away, see `advisory_locks.space_of`."""
+
+    @property
+    def space(self) -> str: ...
 
     def open_connection(self) -> Any:
         """A new connection, which the caller must close; Overloaded if the server does not respond."""
@@ -44,6 +47,7 @@ class NoticeThread(threading.Thread):
     def __init__(self, server: Connector, receive: Callable[[str], None], lose: Callable[[], None]) -> None:
         super().__init__(name="notices", daemon=True)
         self._server = server
+        self._channel = server.space or CHANNEL
         self._receive_notice, self._lose = receive, lose
         self._waiting: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -76,7 +80,7 @@ class NoticeThread(threading.Thread):
         while not self._is_stopped:
             try:
                 with closing(self._server.open_connection()) as connection:
-                    connection.execute(_LISTEN)
+                    connection.execute(_LISTEN.format(channel=self._channel))
                     self._report_connected()
                     self._exchange(connection)
             except (psycopg.Error, Overloaded) as error:
@@ -107,7 +111,7 @@ class NoticeThread(threading.Thread):
         while True:
             is_stopped = self._is_stopped  # read before the notices: those sent before `stop` are sent
             if batch := self._take():
-                connection.execute(_SEND, (CHANNEL, batch))
+                connection.execute(_SEND, (self._channel, batch))
             elif is_stopped:
                 return
             elif clock.monotonic() - checked_at > CHECK_SECONDS:

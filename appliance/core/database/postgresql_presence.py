@@ -8,7 +8,7 @@ import psycopg
 
 from appliance.core import clock, ids
 
-from .advisory_locks import SERVING_LOCK, lock_number, signed
+from .advisory_locks import SERVING_LOCK, lock_in, lock_number, signed
 from .presence import Presence
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class LockPresence(Presence):
     def __init__(self, database: "Postgresql") -> None:
         self.instance = ids.new("wrk")
         self._database = database
+        self._serving_lock = lock_in(database.space, SERVING_LOCK)
         self._mutex = threading.Lock()
         self._connection: Any = None
         self._closed = self._is_serving = False
@@ -50,7 +51,7 @@ class LockPresence(Presence):
             self._is_serving = True
             if self._connection is not None:
                 with suppress(psycopg.OperationalError):  # renewed together with the connection
-                    self._connection.execute(_share_lock("lock"))
+                    self._connection.execute(self._share_lock("lock"))
         self.renew()
 
     def stop_serving(self) -> None:
@@ -59,12 +60,12 @@ class LockPresence(Presence):
             self._is_serving = False
             if self._connection is not None:
                 with suppress(psycopg.OperationalError):  # the server releases the lock of a lost connection itself
-                    self._connection.execute(_share_lock("unlock"))
+                    self._connection.execute(self._share_lock("unlock"))
 
     def count_serving(self) -> int:
         """How many processes hold the lock of those that serve requests, on any machine."""
         self.renew()
-        return self._count_holders(SERVING_LOCK)
+        return self._count_holders(self._serving_lock)
 
     def sweep(self) -> list[str]:
         """Nothing to remove: the locks of dead processes do not remain."""
@@ -83,6 +84,9 @@ class LockPresence(Presence):
     def _lock(self, verb: str) -> str:
         return f"SELECT pg_advisory_{verb}({signed(lock_number(self.instance))})"
 
+    def _share_lock(self, verb: str) -> str:
+        return f"SELECT pg_advisory_{verb}_shared({signed(self._serving_lock)})"
+
     def renew(self) -> None:
         """Check that the lock is still held, and take it again if the connection was lost."""
         with self._mutex:
@@ -97,12 +101,8 @@ class LockPresence(Presence):
                 self._connection = self._database.open_connection()
                 self._connection.execute(self._lock("lock"))
                 if self._is_serving:
-                    self._connection.execute(_share_lock("lock"))
+                    self._connection.execute(self._share_lock("lock"))
             self._checked_at = clock.monotonic()
-
-
-def _share_lock(verb: str) -> str:
-    return f"SELECT pg_advisory_{verb}_shared({signed(SERVING_LOCK)})"
 
 
 def has_other_locks(database: "Postgresql") -> bool:

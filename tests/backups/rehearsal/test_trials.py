@@ -198,7 +198,7 @@ def test_a_broken_audit_trail_is_found(world: World, tmp_path: Path) -> None:
 def test_an_appliance_that_does_not_start_fails_with_its_last_words(
     world: World, backup_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "write_config", lambda *of: of[3].write_text('{"server": {"prot": 1}}'))
+    monkeypatch.setattr(servers, "write_config", lambda *of: of[1].write_text('{"server": {"prot": 1}}'))
     with pytest.raises(BackupInvalid, match=r"ended before it was ready: .*unknown setting 'server.prot'"):
         rehearse_file(world, backup_file)
     assert leftovers(world) == []
