@@ -22,6 +22,8 @@ from appliance.monitor import audit, logs
 from appliance.solutions import Transfers, write_zip
 from appliance.tenants import appliance_scope, people, service
 from appliance.tenants.grants import build_access_spec, grants
+from appliance.webapps.domains import name_ownership
+from appliance.webapps.domains.models import DomainRow
 from tests.backups.conftest import make_world, restore
 from tests.backups.job_processes import Processes, collections, open_processes, wait_for
 from tests.backups.test_emptying import check_searches, count_rows, entity_tables
@@ -304,6 +306,7 @@ def relation(name: str, to: str) -> dict[str, bytes]:
 
 
 PROCESS = b"id: count\ngrants: {datapool: {parts: [read]}}\nsteps:\n  - {id: wait, wait: {for: 1s}}\n"
+READER = PROCESS.replace(b"{datapool: {parts: [read]}}", b"{documents: [read]}")
 REFUSALS: dict[str, tuple[Callable[[Processes], None], dict[str, bytes], type[ApplianceError]]] = {
     "a document is held": (hold_document, {}, retention.DocumentKept),
     "an owner withdrew a grant": (withdraw_grant, {"processes/count/process.yaml": PROCESS}, GrantRequired),
@@ -334,12 +337,52 @@ def test_a_refused_reset_changes_nothing(cluster: Processes, monkeypatch: pytest
     service.refuse_reset("initech")
 
 
+def test_grants_that_a_reset_deletes_do_not_count_for_what_it_applies(
+    cluster: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has less access than the solution needs is refused at once, and not when the grants are gone."""
+    access = build_access_spec({"documents": ["read"]})
+    db.write(lambda: grants.give_grant(cluster.scope, "process:count", access))
+    without = {name for name in cluster.scope.scopes if name.startswith("documents.")}
+    cluster.scope = replace(cluster.scope, scopes=cluster.scope.scopes - without)
+    process, claim = begin(cluster, files={**FILES, "processes/count/process.yaml": READER})
+    with pytest.raises(GrantRequired):
+        work(process, claim, monkeypatch)
+    assert not service.is_being_reset("initech")
+    assert [each.digest for each in grants.list_grants(cluster.scope, "process:count")] == [access.digest]
+
+
 def test_a_forced_reset_deletes_retained_documents(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     hold_document(cluster)
     others = tenant_rows("hooli")
     process, claim = begin(cluster, force=True)
     work(process, claim, monkeypatch)
     check_complete(cluster, others)
+
+
+def test_the_tenant_alone_may_claim_its_host_names_again(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, released = "shop.example.com", "given-up.example.com"
+
+    def own() -> None:
+        name_ownership.add_tombstone(released, "initech")
+        cluster.scope.insert(
+            DomainRow, host=held, app_id="shop", state="active", method="txt", token="t", is_primary=True, records=[], created_at=1,
+            created_by="user:ada", checks=0, tries=0,
+        )  # fmt: skip
+        db.execute("INSERT INTO domain_name (name, tenant_id, host) VALUES (?, 'initech', ?)", (held, held))
+
+    db.write(own)
+    process, claim = begin(cluster)
+    with pytest.raises(Killed):
+        work(process, claim, monkeypatch, die_before(2))
+    for is_done in (False, True):
+        assert db.rows("SELECT 1 FROM domain_name WHERE tenant_id = 'initech'") == [], "it is not served any more"
+        name_ownership.check_available(cluster.scope, [held, released])
+        for name in (held, released):
+            with pytest.raises(AlreadyExists):
+                name_ownership.check_available(service.system_scope("hooli"), [name])
+        if not is_done:
+            work(*take_over(cluster, "one", "two"), monkeypatch)
 
 
 # -- beside exports, deletions and backups
