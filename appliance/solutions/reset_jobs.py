@@ -40,8 +40,7 @@ from appliance.tenants import service as tenants
 from .archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
 from .definition import Solution, read_solution
 from .planning import SolutionServices
-from .resetting import Reset, WrittenReset, decide_reset, fill_tenant, prepare_reset, publish_reset
-from .service import Application
+from .resetting import Reset, WrittenReset, decide_reset, fill_tenant, prepare_again, prepare_reset, publish_reset
 from .starter import order_system_url, starter_solution
 
 _LOOK_SECONDS = 0.1
@@ -120,21 +119,23 @@ class TenantResets:
         self._files.delete([job.place] if job.place else [])
 
     def _write(self, claim: Claim, job: TenantJob, progress: Progress) -> WrittenReset:
-        """Everything before the publication.  Stopped if the database is away: then the job is continued in a moment."""
+        """Everything before the publication.  Stopped if the database is away: then the job is continued in a moment.
+
+        A solution that cannot be prepared now, because a runtime is not ready, fails the reset as long as it has not begun.
+        """
         progress.report("writing", job.done, 0)
         application, deleted = None, job.done
+        if not tenants.is_being_reset(claim.scope.tenant_id):
+            application = prepare_reset(claim.scope, self._tools, self._solution(claim, job))
         try:
-            if not tenants.is_being_reset(claim.scope.tenant_id):
-                application = self._prepare(claim, job)
+            if application is not None:
                 deleted = decide_reset(claim, application, force=bool(job.options.get("force")))
             deleted = empty_for_reset(claim, deleted, progress.control())
-            application = application or self._prepare(claim, job)
+            if application is None:
+                application = prepare_again(claim.scope, self._tools, self._solution(claim, job))
             return fill_tenant(claim, application, deleted, partial(_save, claim))
         except _PASSING as error:
             raise Stopped("the database is not available; the reset goes on when it is") from error
-
-    def _prepare(self, claim: Claim, job: TenantJob) -> Application:
-        return prepare_reset(claim.scope, self._tools, self._solution(claim, job))
 
 
 def _save(claim: Claim, written: WrittenReset) -> None:

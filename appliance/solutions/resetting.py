@@ -4,7 +4,7 @@ Until `begin_reset` is committed any failure leaves the tenant unchanged.  From 
 nothing, and whoever has the job completes it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.backups import begin_reset, clear_tenant
@@ -12,7 +12,9 @@ from appliance.backups.jobs import Claim
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.definition import Solution
+from appliance.solutions.kinds.changes import Change
 from appliance.solutions.kinds.webapp_deployment import publish_apps
+from appliance.solutions.planning import plan_emptied
 from appliance.solutions.service import Application, SolutionServices, plan_for_emptied, refuse_blocked
 
 
@@ -34,9 +36,20 @@ class Reset:
 
 def prepare_reset(scope: TenantScope, tools: SolutionServices, solution: Solution) -> Application:
     """Check the solution as for an empty tenant, and store its contents.  Raises the errors of `apply_solution`."""
-    application = Application(scope, tools, solution)
     planned = plan_for_emptied(scope, tools, solution)
     refuse_blocked(planned)
+    return _prepare(scope, tools, solution, planned)
+
+
+def prepare_again(scope: TenantScope, tools: SolutionServices, solution: Solution) -> Application:
+    """Store the contents of a solution that was checked before the reset was begun, with which it is completed."""
+    with db.snapshot():
+        planned = plan_emptied(scope, tools, solution)
+    return _prepare(scope, tools, solution, planned)
+
+
+def _prepare(scope: TenantScope, tools: SolutionServices, solution: Solution, planned: Sequence[Change]) -> Application:
+    application = Application(scope, tools, solution)
     application.prepare(planned)
     return application
 

@@ -20,6 +20,7 @@ from appliance.core.leases.claims import Stopping
 from appliance.documents import retention
 from appliance.monitor import audit, logs
 from appliance.solutions import Transfers, write_zip
+from appliance.solutions import service as solutions
 from appliance.tenants import appliance_scope, people, service
 from appliance.tenants.grants import build_access_spec, grants
 from appliance.webapps.domains import name_ownership
@@ -245,6 +246,33 @@ def test_a_database_that_is_away_for_a_moment_does_not_fail_a_reset(
     with pytest.raises(Stopping):
         work(process, claim, monkeypatch, refuse)
     assert service.is_being_reset("initech") == (number != 1)
+    work(*take_over(cluster, "one", "two"), monkeypatch)
+    check_complete(cluster, others)
+
+
+def raise_unchecked(*_: object) -> None:
+    raise Overloaded("the runtime that checks this code is not ready")
+
+
+def test_a_reset_whose_solution_cannot_be_checked_now_fails_and_changes_nothing(
+    cluster: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime may never become ready, and a reset that waits for it could not be ended."""
+    process, claim = begin(cluster)
+    before = tenant_rows("initech")
+    monkeypatch.setattr(solutions, "find_problems", raise_unchecked)
+    process.runner._run(claim)
+    job = last(cluster)
+    assert (job.state, job.problem is not None and "is not ready" in job.problem.message) == ("failed", True)
+    assert (tenant_rows("initech"), service.is_being_reset("initech")) == (before, False)
+
+
+def test_whoever_completes_a_reset_does_not_check_its_solution_again(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = tenant_rows("hooli")
+    process, claim = begin(cluster)
+    with pytest.raises(Killed):
+        work(process, claim, monkeypatch, die_before(4))
+    monkeypatch.setattr(solutions, "find_problems", raise_unchecked)
     work(*take_over(cluster, "one", "two"), monkeypatch)
     check_complete(cluster, others)
 
