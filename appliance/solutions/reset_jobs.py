@@ -80,12 +80,15 @@ class TenantResets:
 
         Conflict while another is running, and with whatever refuses the reset.
         """
-        self._begin(scope, NewJob(RESET, options={"force": force}, archive=write_zip(files)))
-        while (job := self.latest(scope)) is not None and job.is_busy:
+        own = NewJob(RESET, options={"force": force}, archive=write_zip(files))
+        self._begin(scope, own)
+        while (job := self.latest(scope)) is not None and job.id == own.id and job.is_busy:
             threading.Event().wait(_LOOK_SECONDS)
             self._runner.resume()
         if job is None:
             raise Conflict("the tenant was deleted while it was being reset")
+        if job.id != own.id:
+            raise Conflict("this reset has ended, and another one of the tenant has begun since; look at it when that is done")
         if job.problem is not None:
             raise Conflict(job.problem.message, details=job.problem.details)
         return Reset(job.result["deleted"], job.result["failed"])
