@@ -9,7 +9,7 @@ from appliance.core.database.sentence_fields import ErrorField
 class TenantJobRow(TenantModel):
     """An export, import or reset; `sealed` is the passphrase of its file, `place` names that, `task` is what runs or ran last.
 
-    `archive` is the solution of a reset, without which it applies the starter.
+    `archive` is the solution of a reset, in a row of its own (`jobs.records.SOLUTION`); a reset without one applies the starter.
 
     `fence` counts the claims, `claims` those since the job was last left to any process.
     """

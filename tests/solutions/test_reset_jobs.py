@@ -1,6 +1,7 @@
 """A reset of a tenant is continued by another process when its own is gone, and is done once."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,20 @@ def test_whoever_looks_at_a_reset_does_not_read_its_archive(cluster: Processes, 
     latest = process.resets.latest(cluster.scope)
     assert (latest is not None and latest.is_busy, len(statements)) == (True, 1)
     assert "archive" not in statements[0]
+
+
+def test_the_row_that_each_write_of_a_reset_changes_has_no_archive(cluster: Processes) -> None:
+    """SQLite writes a row as a whole."""
+    process = cluster.open("one")
+    process.runner.submit = lambda claim: None  # type: ignore[method-assign]  # it does not begin
+    process.resets.start(cluster.scope, archive(cluster))
+    assert db.rows("SELECT kind, archive IS NULL FROM tenant_job ORDER BY kind") == [("reset", 1), ("reset-solution", 0)]
+    db.write(partial(db.execute, "UPDATE tenant_job SET expires_at = 0"))
+    assert records.delete_expired() == []
+    kill(cluster, cluster.open("two"), "one")
+    done = wait_for(lambda: process.resets.latest(cluster.scope))
+    assert (done.state, collections(cluster.scope)) == ("done", ["parts"])
+    assert db.rows("SELECT kind FROM tenant_job") == [("reset",)]
 
 
 def test_a_reset_whose_process_died_after_its_write_is_not_written_again(

@@ -18,6 +18,9 @@ from appliance.core.leases.tenant_claims import TenantClaim, claim_lost
 from appliance.core.scope import TenantScope
 
 EXPORT, RESET, IMPORT = "export", "reset", "import"
+SOLUTION = "reset-solution"
+"""The row with the archive of a reset, whose `name` is the id of the job.  It is none of the job's own, which is written with each
+short write: SQLite would write the archive again with it."""
 OPEN = "open"
 RETENTION_MS = 24 * 3_600_000
 """How long an export can be downloaded."""
@@ -140,8 +143,8 @@ def find_claimed(claim: Claim) -> TenantJob | None:
 
 def read_archive_of_job(claim: Claim) -> bytes | None:
     """The archive of the solution that a reset applies; None for the starter."""
-    row = claim.scope.get(TenantJobRow, id=claim.id)
-    return None if row.archive is None else bytes(row.archive)
+    row = claim.scope.find(TenantJobRow, kind=SOLUTION, name=claim.id)
+    return None if row is None else bytes(row.archive)
 
 
 # -- starting
@@ -149,11 +152,17 @@ def read_archive_of_job(claim: Claim) -> bytes | None:
 
 def insert(scope: TenantScope, job: NewJob) -> None:
     """Insert a job that waits."""
+    if job.archive is not None:
+        _insert(scope, NewJob(SOLUTION, name=job.id, archive=job.archive))
+    _insert(scope, job)
+
+
+def _insert(scope: TenantScope, job: NewJob) -> None:
     now = clock.now_ms()
     scope.insert(
         TenantJobRow, id=job.id, kind=job.kind, actor=scope.actor, scopes=sorted(scope.scopes), request_id=scope.request_id,
         state="waiting", task="", options=dict(job.options), sealed=job.sealed, name=job.name, place=job.place, size=job.size,
-        archive=job.archive,
+        archive=job.archive if job.kind == SOLUTION else None,
         stage="", done=0, total=0, result={}, problem=None, started_at=now, ended_at=0, expires_at=now + EXPIRY_MS, owner=None,
         fence=0, claims=0, lease_until=0,
     )  # fmt: skip
@@ -211,18 +220,23 @@ def finish(claim: Claim, result: Mapping[str, Any], changes: Mapping[str, Any] |
     """Store the result, and drop the passphrase; `changes` are more columns.  LeaseLost."""
     now = clock.now_ms()
     LEASES.settle(claim.key, claim.fence, {
-        "state": "done", "result": dict(result), "sealed": None, "archive": None, "ended_at": now, "expires_at": now + EXPIRY_MS,
-        **(changes or {}),
+        "state": "done", "result": dict(result), "sealed": None, "ended_at": now, "expires_at": now + EXPIRY_MS, **(changes or {}),
     })  # fmt: skip
+    _delete_archive(claim)
 
 
 def fail(claim: Claim, error: ApplianceError, changes: Mapping[str, Any] | None = None) -> None:
     """Store why the job failed; `changes` are more columns.  LeaseLost."""
     now, details = clock.now_ms(), [vars(each) for each in error.details]
     LEASES.settle(claim.key, claim.fence, {
-        "state": "failed", "problem": {"message": error.message, "details": details}, "archive": None, "ended_at": now,
+        "state": "failed", "problem": {"message": error.message, "details": details}, "ended_at": now,
         "expires_at": now + EXPIRY_MS, **(changes or {}),
     })  # fmt: skip
+    _delete_archive(claim)
+
+
+def _delete_archive(claim: Claim) -> None:
+    claim.scope.delete(TenantJobRow).where(TenantJobRow.kind == SOLUTION, TenantJobRow.name == claim.id).execute()
 
 
 # -- deleting
@@ -250,8 +264,8 @@ def delete_ended(scope: TenantScope, kind: str, states: Collection[State] = ("do
 
 def delete_expired() -> list[str]:
     """Delete the expired jobs of all tenants; returns the places of their files."""
-    sql = "DELETE FROM tenant_job WHERE expires_at <= ? AND state <> 'running' RETURNING place"
-    rows = db.write(partial(db.rows, sql, (clock.now_ms(),)))
+    sql = "DELETE FROM tenant_job WHERE expires_at <= ? AND state <> 'running' AND kind <> ? RETURNING place"
+    rows = db.write(partial(db.rows, sql, (clock.now_ms(), SOLUTION)))
     return [str(place) for (place,) in rows if place]
 
 
@@ -259,4 +273,5 @@ def delete_all() -> None:
     """Delete the jobs of all tenants: of a restored backup, which has none of their files.  Resets that have begun to delete stay,
     because only they complete their tenants."""
     tenants = "SELECT id FROM tenant WHERE reset_at IS NOT NULL"
-    db.execute(f"DELETE FROM tenant_job WHERE NOT (kind = ? AND state = 'running' AND tenant_id IN ({tenants}))", (RESET,))  # noqa: S608
+    own = "(kind = ? AND state = 'running') OR kind = ?"
+    db.execute(f"DELETE FROM tenant_job WHERE NOT (({own}) AND tenant_id IN ({tenants}))", (RESET, SOLUTION))  # noqa: S608
