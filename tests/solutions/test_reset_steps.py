@@ -265,6 +265,7 @@ def test_a_reset_whose_solution_cannot_be_checked_now_fails_and_changes_nothing(
     process.runner._run(claim)
     job = last(cluster)
     assert (job.state, job.problem is not None and "is not ready" in job.problem.message) == ("failed", True)
+    assert db.rows("SELECT kind FROM tenant_job") == [(RESET,)], "a reset that has ended needs no solution"
     assert (tenant_rows("initech"), service.is_being_reset("initech")) == (before, False)
 
 
