@@ -77,6 +77,7 @@ def test_declaring_again_answers_the_same_metric_and_labels_must_fit() -> None:
         hits.inc(1)
 
 
+@pytest.mark.usefixtures("two_tenants")
 def test_the_appliance_has_one_registry() -> None:
     metrics.registry.counter("gos_test_total", "Tests.", ("kind",)).inc(1, "one")
     assert 'gos_test_total{kind="one"} 1' in metrics.render()

@@ -16,6 +16,7 @@ from appliance.testing.running import make_config
 from appliance.web import Receive, Scope, Send, answer
 from appliance.webapps.certificates import Certificates
 from tests.sites.live_server import PATIENCE, serving
+from tests.store.opening import migrated
 
 BASE = "gos.localhost"
 
@@ -84,15 +85,15 @@ def read_all(line: socket.socket) -> bytes:
 
 @contextmanager
 def listening(folder: Path) -> Iterator[Listeners]:
-    """The front as the appliance runs it, on two ports."""
+    """The front as the appliance runs it, on two ports, with an empty database."""
     config = make_config(
         folder, domains__base=BASE, domains__content="content.gos.localhost", server__port=free_port(),
         server__tls="internal", tls__http_port=free_port(), server__trusted_proxies=["127.0.0.0/8"],
     )  # fmt: skip
     server: Any = build_server_config(config, Certificates(Sealer(b"k" * 32)))
-    server.certificates = None  # no database is open
+    server.certificates = None  # none is needed
     echo = Echo()
-    with serving(server, Front(echo, {}, config, lambda: Readiness("ok"))):
+    with migrated(f"sqlite:///{folder}/gos.db"), serving(server, Front(echo, {}, config, lambda: Readiness("ok"))):
         yield Listeners(echo, config.tls.http_port, config.server.port)
 
 

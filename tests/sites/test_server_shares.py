@@ -1,7 +1,7 @@
 """Of several servers, each grants its share of a limit; a single one grants all of it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from appliance.sites.front.buckets import BucketLimit, Buckets
 from appliance.tenants import RateLimiter, StreamLimits, Streams
 from appliance.tenants.keys import keys
 from appliance.webapps.traffic import Quotas
+from tests.store.opening import migrated
 
 SCOPE = TenantScope("acme", "key:key_1", frozenset())
 NOON = 12 * 3_600_000
@@ -54,6 +55,13 @@ def test_all_shares_exceed_the_limit_by_less_than_the_number_of_servers(limit: i
     assert limit <= total < limit + count
     assert servers_of(count).share(limit) >= 1
     assert ServerCount().share(limit) == limit
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_quotas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A database in which no tenant has a quota."""
+    with migrated(f"sqlite:///{tmp_path_factory.mktemp('quotas')}/gos.db"):
+        yield
 
 
 def limiter_of(servers: ServerCount) -> Callable[[], Any]:

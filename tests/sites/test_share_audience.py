@@ -279,6 +279,7 @@ def test_console_sessions_are_not_valid_here(
     assert visitor.enter(post, member).status_code == 200
 
 
+@pytest.mark.usefixtures("two_tenants")
 @pytest.mark.parametrize(("scheme", "template"), [("http", "needs_https.html"), ("https", "share_email.html")])
 def test_browsers_without_secure_cookies_get_an_explanation(scheme: str, template: str) -> None:
     scope = {"scheme": scheme, "query_string": b"", "headers": [(b"host", b"cdn--acme.files.example")]}
