@@ -62,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the long matrices completely (CONTRIBUTING.md)")
     parser.addoption("--server", action="store_true", help="run the live appliance of the tests on PostgreSQL")
     parser.addoption("--spread", action="store_true", help="the same, of two servers and a worker; connections go to either server")
+    parser.addoption("--record-long-tests", action="store_true", help="with --all: record of which tests other runs have a part")
     parser.addoption("--seed", help="selects the part of the matrices that a run without --all tests (default: the commit)")
     parser.addoption("--repeat-writes", action="store_true", help="run each function of db.write twice (docs/testing.md)")
 
@@ -71,6 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.seed = config.option.seed or matrices.commit()  # the processes of a run get it from the first
     if config.option.repeat_writes:
         repeat_writes()
+    if config.option.record_long_tests and not hasattr(config, "workerinput"):
+        if not config.option.all or not _runs_everything(config):
+            raise pytest.UsageError("--record-long-tests needs all tests: use --all and name none")
+        config.pluginmanager.register(matrices.LongTestsRecorder())
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -93,8 +98,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (not _is_live(item), item.nodeid.partition("::")[0] not in LONG))
     if not config.option.all:
         unwanted = matrices.left_out(items, config.option.seed) - set(config.args)
+        if _runs_everything(config):
+            unwanted |= matrices.left_out_long((item.nodeid for item in items if item.nodeid not in unwanted), config.option.seed)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in unwanted])
         items[:] = [item for item in items if item.nodeid not in unwanted]
+
+
+def _runs_everything(config: pytest.Config) -> bool:
+    return bool(config.args == config.getini("testpaths"))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spreading:

@@ -4,7 +4,8 @@ import math
 import random
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ HOSTILE = ("test_hostile_javascript", "test_hostile_php")
 KILLS = "test_a_kill_at_any_statement_leaves_a_whole_state"
 LONG = ("test_the_second_before_a_deletion_is_restored_by_postgresql",)
 ONE_OF = 10
+
+LONG_TESTS = Path(__file__).parent / "long_tests.txt"
+LONG_SECONDS, ONE_OF_LONG = 3.0, 4
+COMMANDS = "tests/architecture/test_pages.py::test_the_commands_of_a_page_work"
+# Journeys, attacks, the contract, the cost of requests and the rules of the house are tested by each run, however long that takes.
+ALWAYS = ("tests/journeys/", "tests/redteam/", "tests/api/", "tests/bench/", "tests/architecture/")
 
 
 def commit() -> str:
@@ -42,9 +49,46 @@ def left_out(items: Iterable[pytest.Item], seed: str) -> set[str]:
     return duplicates.union(*(set(each) - chosen[group] for group, each in scripts.items()))
 
 
-def sample(names: list[str], seed: str) -> set[str]:
-    """One in ten of the names, at least one; the same for the same seed."""
-    return set(random.Random(seed).sample(sorted(names), math.ceil(len(names) / ONE_OF)))  # noqa: S311  # no secret
+def left_out_long(names: Iterable[str], seed: str) -> set[str]:
+    """The long tests among these that a run of everything leaves out; the same for the same seed."""
+    long_ones = [name for name in names if function_of(name) in read_long_tests()]
+    return set(long_ones) - sample(long_ones, seed, ONE_OF_LONG)
+
+
+def sample(names: list[str], seed: str, one_of: int = ONE_OF) -> set[str]:
+    """One in so many of the names, at least one; the same for the same seed."""
+    return set(random.Random(seed).sample(sorted(names), math.ceil(len(names) / one_of)))  # noqa: S311  # no secret
+
+
+def function_of(nodeid: str) -> str:
+    """The id of a test without its parameters."""
+    return nodeid.partition("[")[0]
+
+
+@cache
+def read_long_tests() -> frozenset[str]:
+    """The functions of which each run has a part of the tests."""
+    return frozenset(LONG_TESTS.read_text("utf-8").splitlines())
+
+
+class LongTestsRecorder:
+    """A plugin of pytest: records which functions' tests take LONG_SECONDS or more together."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[function_of(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        LONG_TESTS.write_text("".join(f"{name}\n" for name in sorted(select_long_tests(self._seconds))), "utf-8")
+
+
+def select_long_tests(seconds: Mapping[str, float]) -> list[str]:
+    """Of functions and the seconds of their tests, those of which each run shall have a part."""
+    return [
+        name for name, each in seconds.items() if each >= LONG_SECONDS and (name == COMMANDS or not name.startswith(ALWAYS))
+    ]
 
 
 def _is_duplicate(item: pytest.Item, names: set[str]) -> bool:

@@ -1,12 +1,13 @@
 """Each run selects a part of the long matrices, the same for the same seed; `--all` runs them completely."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.matrices import left_out
+from tests.matrices import LONG_SECONDS, function_of, left_out, left_out_long, read_long_tests, select_long_tests
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "tests/sandbox/hostile/test_javascript.py"
@@ -64,6 +65,30 @@ def test_a_seed_selects_the_same_scripts_and_some_of_each_kind() -> None:
     samples = [{script.nodeid for script in scripts} - skipped(scripts, seed) for seed in ("a", "a", "b")]
     assert samples[0] == samples[1] != samples[2]
     assert [sum(kind in name for name in each) for kind in ("memory", "time") for each in samples] == [3, 3, 3, 2, 2, 2]
+
+
+def test_a_run_of_everything_has_one_in_four_of_the_long_tests_and_all_others() -> None:
+    slow, quick = [min(read_long_tests())], ["tests/core/test_ids.py::test_x"]
+    names = [f"{each}[{number}]" for each in slow + quick for number in range(40)]
+    samples = [set(names) - left_out_long(names, seed) for seed in ("a", "a", "b")]
+    assert samples[0] == samples[1] != samples[2]
+    assert [Counter(map(function_of, each)) for each in samples] == [{slow[0]: 10, quick[0]: 40}] * 3
+
+
+def test_long_tests_are_recorded_except_those_that_always_run() -> None:
+    name = "tests/{}.py::test_x".format
+    seconds = {name("core/test_ids"): LONG_SECONDS, name("core/test_a"): LONG_SECONDS - 0.1, name("journeys/test_b"): 60.0}
+    assert select_long_tests(seconds) == [name("core/test_ids")]
+
+
+def test_each_recorded_long_test_exists() -> None:
+    inherited = (ROOT / "appliance/connectors/testing.py").read_text("utf-8")
+    missing = set()
+    for name in read_long_tests():
+        file, function = ROOT / name.partition("::")[0], name.rpartition("::")[2]
+        if not file.exists() or f"def {function}(" not in file.read_text("utf-8") + inherited:
+            missing.add(name)
+    assert missing == set(), "run the tests with --all --record-long-tests"
 
 
 class CollectedNames:
