@@ -16,7 +16,10 @@ BOTH_DATABASES = (
 )
 HOSTILE = ("test_hostile_javascript", "test_hostile_php")
 KILLS = "test_a_kill_at_any_statement_leaves_a_whole_state"
-LONG = ("test_the_second_before_a_deletion_is_restored_by_postgresql",)
+LONG = (
+    "test_the_second_before_a_deletion_is_restored_by_postgresql",
+    "test_a_reset_that_was_under_way_is_restored_by_postgresql_and_completed",
+)
 ONE_OF = 10
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"

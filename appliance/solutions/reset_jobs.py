@@ -26,6 +26,7 @@ from appliance.backups.jobs import (
     finish,
     list_jobs,
     read_archive_of_job,
+    save_archive,
     save_result,
 )
 from appliance.blobs import ReceivedFile
@@ -112,7 +113,9 @@ class TenantResets:
         with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file:  # of a job that an earlier release has started
             file.writelines(self._files.read(job.place, job.size))
             file.seek(0)
-            return read_solution(self._read_files(cast(BinaryIO, file)))
+            files = self._read_files(cast(BinaryIO, file))
+        db.write(partial(save_archive, claim, write_zip(files)))
+        return read_solution(files)
 
     def _perform(self, claim: Claim, job: TenantJob, progress: Progress) -> None:
         written = WrittenReset(**job.result) if job.result else self._write(claim, job, progress)

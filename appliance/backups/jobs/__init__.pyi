@@ -13,6 +13,7 @@ from .records import fail as fail
 from .records import finish as finish
 from .records import list_jobs as list_jobs
 from .records import read_archive_of_job as read_archive_of_job
+from .records import save_archive as save_archive
 from .records import save_result as save_result
 from .runner import JobRunner as JobRunner
 from .runner import Progress as Progress

@@ -147,6 +147,12 @@ def read_archive_of_job(claim: Claim) -> bytes | None:
     return None if row is None else bytes(row.archive)
 
 
+def save_archive(claim: Claim, archive: bytes) -> None:
+    """Store the archive of a reset that an earlier release has started, whose file no backup and no move has.  LeaseLost."""
+    LEASES.check(claim.key, claim.fence)
+    _insert(claim.scope, NewJob(SOLUTION, name=claim.id, archive=archive))
+
+
 # -- starting
 
 
@@ -271,7 +277,8 @@ def delete_expired() -> list[str]:
 
 def delete_all() -> None:
     """Delete the jobs of all tenants: of a restored backup, which has none of their files.  Resets that have begun to delete stay,
-    because only they complete their tenants."""
-    tenants = "SELECT id FROM tenant WHERE reset_at IS NOT NULL"
+    because only they complete their tenants, and so do those that have yet to publish WebApps."""
     own = "(kind = ? AND state = 'running') OR kind = ?"
-    db.execute(f"DELETE FROM tenant_job WHERE NOT (({own}) AND tenant_id IN ({tenants}))", (RESET, SOLUTION))  # noqa: S608
+    emptied = f"(({own}) AND tenant_id IN (SELECT id FROM tenant WHERE reset_at IS NOT NULL))"
+    written = "(kind = ? AND state = 'running' AND result <> ?)"
+    db.execute(f"DELETE FROM tenant_job WHERE NOT ({emptied} OR {written})", (RESET, SOLUTION, RESET, db.dump_json({})))  # noqa: S608

@@ -29,7 +29,11 @@ from appliance.core.database import db
 from appliance.testing import running
 from tests.architecture.source_tree import ROOT
 from tests.backups.conftest import digests
+from tests.backups.job_processes import open_processes
+from tests.backups.test_transfer import tenant_rows
 from tests.processes.world import wait_until
+from tests.solutions.test_reset_elsewhere import at, check_moment, complete, die_at, fill_up
+from tests.solutions.test_reset_steps import begin, check_complete, take_over, work
 from tests.store.cluster import Cluster, server_programs
 
 BASE, MOMENT = "base-20260228T020000Z", "2026-03-01 09:30:00+00"
@@ -245,3 +249,24 @@ def test_the_second_before_a_deletion_is_restored_by_postgresql(site: Site) -> N
         assert {sha256 for (sha256,) in db.rows("SELECT sha256 FROM blob")} <= site.contents.copied(site)
     site.run(site.make_base)  # the next one, on the new timeline
     assert len(list(site.points.glob("base-*"))) == 2
+
+
+@pytest.mark.parametrize("contents", ["folder"], indirect=True)
+def test_a_reset_that_was_under_way_is_restored_by_postgresql_and_completed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.run(site.configure)
+    with open_processes(site.data, site.database) as here:
+        fill_up(here)
+        site.run(site.make_base)
+        process, claim = begin(here)
+        die_at(process, claim, monkeypatch, "deleting")
+        before, others = tenant_rows("initech"), tenant_rows("hooli")
+        moment = whole_second()
+        complete(here, monkeypatch, "deleting", others)
+    site.run(site.restore, moment)
+    with at(here.world, here) as there:
+        restored = tenant_rows("initech")
+        assert {name for name in before if before[name] != restored[name]} <= set(ACCESS_TABLES)
+        check_moment(claim, "deleting")
+        there.alive.add("one")
+        work(*take_over(there, "one", "three"), monkeypatch)
+        check_complete(there, {name: rows for name, rows in others.items() if name not in ACCESS_TABLES})
