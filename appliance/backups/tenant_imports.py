@@ -14,13 +14,14 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants import closed_tenants, people, service
+from appliance.tenants import closed_tenants, people, quota_settings, service
 
 from .copying import FileSource
 from .importing import ImportRequest, ImportResult, SecretReplacement
 from .importing.contents import store_contents
 from .importing.filling import Filling
 from .importing.preparation import Prepared, prepare_file
+from .importing.quota_check import refuse_over_quota
 from .importing.requests import UnpackedExport
 from .importing.unpacking import unpack_export
 from .problems import UNCONTROLLED, JobControl, Stopped, full_disks
@@ -48,13 +49,15 @@ def write_tenant(
     """Imports an unpacked export, like `import_tenant`; its file is changed.
 
     The tenant is filled in short writes and revealed by the last one, in which `course.conclude` gets the result.  Whatever
-    a process that is gone has left of an earlier try is deleted first.
+    a process that is gone has left of an earlier try is deleted first.  StorageFull if it has more than its quotas would allow.
     """
     tenant_id, database = request.name or export.manifest["tenant"]["id"], export.folder / TENANT_DATABASE
     scope = service.system_scope(tenant_id, request.actor)
     with full_disks():
         _wait_until_free(tenant_id, course)
         check_new_id(tenant_id)
+        with open_snapshot(database) as file:
+            refuse_over_quota(file, quota_settings.parse_quotas(request.quotas))
         new_places = store_contents(places, database, export.folder / "contents", tenant_id, course)
         prepared = prepare_file(database, scope, resealing, course, active=request.active)
         with open_snapshot(database) as file:
@@ -117,6 +120,7 @@ def _deleted_unless_complete(filling: Filling) -> Iterator[None]:
 def _add_members(scope: TenantScope, request: ImportRequest, manifest: dict[str, Any], prepared: Prepared) -> ImportResult:
     """Inside the write that reveals the tenant: give it its members, and record the import."""
     tenant = manifest["tenant"]
+    quota_settings.store_quotas(scope, request.quotas)
     unknown_logins = tuple(each["login"] for each in manifest["people"] if not _add_member(scope, each))
     if request.owner:
         people.store_member(scope, request.owner, "owner", approver=False)

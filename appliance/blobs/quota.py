@@ -59,6 +59,12 @@ def reserve(scope: TenantScope, size: int) -> None:
     notices.watch(scope.tenant_id, NAME, used + size, most)
 
 
+def read_room(scope: TenantScope) -> tuple[int, int | None]:
+    """The bytes used by a tenant, as `reserve` compares them, and how many it may use; None without a limit."""
+    most = find_limit(scope.tenant_id, NAME)
+    return (0 if most is None else _sum_of(scope).bytes + row_bytes(scope.tenant_id)), most
+
+
 def refuse_full(scope: TenantScope) -> None:
     """Raises StorageFull when the tenant's quota is used up; the size of new rows is added by `add_rows` once it is known."""
     most = find_limit(scope.tenant_id, NAME)

@@ -79,6 +79,10 @@ def _add_transfer(tenant: Any) -> None:
     arrive.add_argument("file", type=Path)
     arrive.add_argument("--as", dest="name", metavar="NAME", help="the id of the new tenant (default: the exported one)")
     arrive.add_argument("--active", action="store_true", help="let triggers fire at once; otherwise processes are paused")
+    arrive.add_argument(
+        "--quota", action="append", default=[], metavar="NAME=AMOUNT",
+        help="a quota of the tenant's own, such as storage=20GB, if the export has more than the default allows; may be repeated",
+    )  # fmt: skip
     arrive.set_defaults(run=_transfer("run_import"))
     for parser in (export, arrive):
         add_passphrase(parser)

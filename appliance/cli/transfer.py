@@ -14,12 +14,14 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import open_presence
 from appliance.core.errors import AlreadyExists, InvalidRequest
+from appliance.quotas import limits
 from appliance.solutions import SolutionServices, Transfers, read_folder, read_solution
 from appliance.tenants import service
 from appliance.webapps.publishing import Publisher
 
 from .backup import passphrase_of
 from .output import opened_store, print_result, read_store
+from .tenants.quotas import parse_pairs
 
 
 def run_export(args: argparse.Namespace) -> int:
@@ -41,7 +43,9 @@ def run_export(args: argparse.Namespace) -> int:
 
 def run_import(args: argparse.Namespace) -> int:
     config: Config = args.load()
-    request = ImportRequest(args.file, passphrase_of(args, config), args.name, args.active)
+    quotas = parse_pairs(args.quota)
+    request = ImportRequest(args.file, passphrase_of(args, config), args.name, args.active, quotas=quotas)
+    limits.configure(config)
     with opened_store(config, create=True) as sealer:
         places = make_places(config, installation_id(sealer))
         try:
@@ -77,6 +81,7 @@ def run_reset(args: argparse.Namespace) -> int:
     files = read_folder(args.to)
     solution = read_solution(files)
     config: Config = args.load()
+    limits.configure(config)
     if not args.yes and not _confirm(args.id):
         raise InvalidRequest("nothing was deleted; type the tenant's id, or use --yes")
     with opened_store(config) as sealer:

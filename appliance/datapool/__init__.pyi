@@ -25,4 +25,5 @@ from .importing.records import FileImport as FileImport
 from .importing.records import delete_expired_imports as delete_expired_imports
 from .service import MAX_COLLECTIONS as MAX_COLLECTIONS
 from .storage import StorageUsage as StorageUsage
+from .storage import measure_file as measure_file
 from .storage import measure_tenant as measure_tenant

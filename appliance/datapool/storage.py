@@ -7,7 +7,9 @@ pages, indexes and other overhead of the database.
 
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.blobs import quota
 from appliance.core import clock
@@ -66,13 +68,33 @@ def measure_tenant(scope: TenantScope) -> None:
     quota.set_rows(scope.tenant_id, _count_tenant(scope.tenant_id, newest).bytes, quota.rows_since(scope.tenant_id))
 
 
+@dataclass(frozen=True)
+class FileUsage:
+    """How many entities the file of an export has, and the bytes of them and their history."""
+
+    entities: int
+    bytes: int
+
+
+def measure_file(execute: Callable[[str], Iterable[Sequence[Any]]]) -> FileUsage:
+    """Count the rows of an export's SQLite file, whose names were checked, as those of a tenant are counted."""
+    history = tables.text_bytes_sql("entity", is_sqlite=True)
+    ((size,),) = execute(f"SELECT coalesce(sum({history}), 0) FROM entity_change")  # noqa: S608
+    entities = 0
+    for stored, table in list(execute("SELECT definition, table_name FROM collection")):
+        ((count,),) = execute(f'SELECT count(*) FROM "{table}"')  # noqa: S608  a checked name
+        ((more,),) = execute(tables.count_bytes_sql(from_stored(json.loads(stored)), table, is_sqlite=True))
+        entities, size = entities + int(count), size + int(more)
+    return FileUsage(entities, int(size))
+
+
 def _changed_bytes(after: int, newest: int) -> dict[str, int]:
     """The bytes that the changes with these numbers added to each tenant.
 
     A new entity is stored twice, in its table and in the history; a deleted one remains in the history only.  By how much an
     update grew or shrank its entity is left to the next full count.
     """
-    size = tables.text_bytes_sql("entity")
+    size = tables.text_bytes_sql("entity", is_sqlite=db.is_sqlite())
     times = "CASE event WHEN 'created' THEN 2 WHEN 'deleted' THEN 0 ELSE 1 END"
     sql = f"SELECT tenant_id, sum({size} * {times}) FROM entity_change WHERE number > ? AND number <= ? GROUP BY tenant_id"  # noqa: S608
     return {str(tenant): int(added) for tenant, added in db.rows(sql, (after, newest))}
@@ -80,7 +102,7 @@ def _changed_bytes(after: int, newest: int) -> dict[str, int]:
 
 def _count_tenant(tenant: str, newest: int) -> _Count:
     started_at = clock.monotonic()
-    size = tables.text_bytes_sql("entity")
+    size = tables.text_bytes_sql("entity", is_sqlite=db.is_sqlite())
     sql = f"SELECT coalesce(sum({size}), 0) FROM entity_change WHERE tenant_id = ? AND number <= ?"  # noqa: S608
     ((total,),) = db.rows(sql, (tenant, newest))
     for (name,) in db.rows("SELECT name FROM collection WHERE tenant_id = ?", (tenant,)):

@@ -61,17 +61,23 @@ def build_table_statements(
     ]
 
 
-def text_bytes_sql(column: str) -> str:
+def text_bytes_sql(column: str, *, is_sqlite: bool) -> str:
     """An SQL expression for the UTF-8 length in bytes of a text column; NULL for NULL."""
-    return f"length(CAST({column} AS BLOB))" if db.is_sqlite() else f"octet_length({column})"
+    return f"length(CAST({column} AS BLOB))" if is_sqlite else f"octet_length({column})"
 
 
 def count_bytes(definition: CollectionDefinition, table: str) -> int:
     """The bytes of all values in the table: texts by their length, every other value as eight.  Scans the table."""
+    return int(db.rows(count_bytes_sql(definition, table, is_sqlite=db.is_sqlite()))[0][0])
+
+
+def count_bytes_sql(definition: CollectionDefinition, table: str, *, is_sqlite: bool) -> str:
+    """The query of `count_bytes` for one of the databases."""
     texts = [field.column for field in definition.fields if FIELD_TYPES[field.type].storage == "TEXT"]
     fixed = 8 * (SYSTEM_NUMBERS + len(definition.fields) - len(texts))
-    sizes = "".join(f" + coalesce({text_bytes_sql(column)}, 0)" for column in ["id", *(f'"{column}"' for column in texts)])
-    return int(db.rows(f'SELECT coalesce(sum({fixed}{sizes}), 0) FROM "{table}"')[0][0])  # noqa: S608
+    columns = ["id", *(f'"{column}"' for column in texts)]
+    sizes = "".join(f" + coalesce({text_bytes_sql(column, is_sqlite=is_sqlite)}, 0)" for column in columns)
+    return f'SELECT coalesce(sum({fixed}{sizes}), 0) FROM "{table}"'  # noqa: S608
 
 
 def add_column(table: str, field: FieldDefinition, targets: Mapping[str, str]) -> None:

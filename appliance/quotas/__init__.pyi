@@ -6,8 +6,11 @@ from .kinds import KINDS as KINDS
 from .kinds import find_kind as find_kind
 from .kinds import format_amount as format_amount
 from .kinds import parse_amount as parse_amount
+from .kinds import round_up as round_up
 from .kinds import to_number as to_number
+from .limits import Amounts as Amounts
 from .limits import find_limit as find_limit
+from .limits import find_new_limit as find_new_limit
 from .refusals import make_refusal as make_refusal
 from .usage import QuotaState as QuotaState
 from .usage import QuotaUsage as QuotaUsage

@@ -126,6 +126,11 @@ def format_amount(kind: QuotaKind, amount: int | None) -> str:
     return f"{amount}B"
 
 
+def round_up(size: int) -> int:
+    """A size in bytes as whole megabytes, for people who set a quota; as it is if it is smaller than one."""
+    return size if size < 10**6 else -(-size // 10**6) * 10**6
+
+
 def to_number(kind: QuotaKind, amount: int) -> int | float:
     """The amount in the unit that people use: money in units of its currency."""
     return amount / NANO if kind.unit == "money" else amount

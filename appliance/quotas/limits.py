@@ -108,6 +108,11 @@ def find_limit(tenant_id: str, name: str) -> int | None:
     return limits_of(tenant_id).find(name)
 
 
+def find_new_limit(name: str, own: Amounts) -> int | None:
+    """The amount of a quota of a tenant that does not exist yet and will have these of its own; None without a limit."""
+    return own[name] if name in own else defaults.standard.get(name)
+
+
 def read_own(scope: TenantScope) -> Amounts:
     """The quotas that were set for the tenant, from the database."""
     rows = scope.select(QuotaRow, QuotaRow.name, QuotaRow.amount)

@@ -41,7 +41,16 @@ from appliance.tenants import service as tenants
 from .archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
 from .definition import Solution, read_solution
 from .planning import SolutionServices
-from .resetting import Reset, WrittenReset, decide_reset, fill_tenant, prepare_again, prepare_reset, publish_reset
+from .resetting import (
+    Reset,
+    WrittenReset,
+    decide_reset,
+    fill_tenant,
+    prepare_again,
+    prepare_reset,
+    publish_reset,
+    refuse_over_quota,
+)
 from .starter import order_system_url, starter_solution
 
 _LOOK_SECONDS = 0.1
@@ -59,7 +68,7 @@ class TenantResets:
     def start(self, scope: TenantScope, archive: ReceivedFile | None) -> None:
         """Start emptying the tenant and applying a solution to it: that of an archive, which is consumed, or the starter.
 
-        Conflict while another is running; ValidationFailed for an archive without a valid solution.
+        Conflict while another is running; ValidationFailed for an archive without a valid solution; StorageFull.
         """
         for name in ("keys.write", "solutions.apply"):
             scope.require(name)
@@ -69,18 +78,20 @@ class TenantResets:
         try:
             with archive.open() as file:
                 files = self._read_files(file)
-            read_solution(files)
+            solution = read_solution(files)
         except ApplianceError as error:
             raise ValidationFailed(error.message, pointer="/file") from error
         finally:
             archive.discard()
+        refuse_over_quota(scope, solution)
         self._begin(scope, NewJob(RESET, archive=write_zip(files)))
 
     def reset(self, scope: TenantScope, files: Mapping[str, bytes], *, force: bool = False) -> Reset:
         """Reset the tenant to the solution in these files, whatever process does it, and wait for that.
 
-        Conflict while another is running, and with whatever refuses the reset.
+        Conflict while another is running, and with whatever refuses the reset; StorageFull.
         """
+        refuse_over_quota(scope, read_solution(files))
         own = NewJob(RESET, options={"force": force}, archive=write_zip(files))
         self._begin(scope, own)
         while (job := self.latest(scope)) is not None and job.id == own.id and job.is_busy:

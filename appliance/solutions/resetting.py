@@ -9,8 +9,12 @@ from dataclasses import dataclass
 
 from appliance.backups import begin_reset, clear_tenant
 from appliance.backups.jobs import Claim
+from appliance.blobs import quota, stored_sizes
 from appliance.core.database import db
+from appliance.core.errors import StorageFull
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark_error
+from appliance.quotas import KINDS, format_amount, round_up
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change
 from appliance.solutions.kinds.webapp_deployment import publish_apps
@@ -34,8 +38,35 @@ class Reset:
     failed: Mapping[str, str]
 
 
+_OVER_QUOTA = mark_error(
+    "the solution needs %(needed)s of storage, and this tenant uses %(used)s of the %(limit)s that it may use; nothing was "
+    "changed; delete what you do not need (a deleted content counts for another day), or ask the operator of the appliance to "
+    "raise the quota first (gos tenant quota %(tenant)s storage=%(enough)s)"
+)
+
+
+def refuse_over_quota(scope: TenantScope, solution: Solution) -> None:
+    """StorageFull if the contents of the solution that the tenant does not have yet exceed its quota.
+
+    What the tenant has still counts, because its contents stay for a day.  Solutions have no entities.
+    """
+    used, limit = quota.read_room(scope)
+    sizes = {spec.sha256: spec.size for app in solution.webapps.values() for spec in app.specs.values()}
+    sizes |= {file.sha256: file.size for skill in solution.skills.values() for file in skill.files}
+    if limit is None or not sizes:
+        return
+    for sha256 in stored_sizes(scope, sizes):
+        del sizes[sha256]
+    if (needed := sum(sizes.values())) and used + needed > limit:
+        amounts = {"needed": needed, "used": used, "limit": limit, "enough": used + needed}
+        texts = {name: format_amount(KINDS["storage"], round_up(size)) for name, size in amounts.items()}
+        extra = {"quota": "storage", "needed": needed, "used": used, "limit": limit, "retryable": False}
+        raise StorageFull(_OVER_QUOTA % {**texts, "tenant": scope.tenant_id}, extra=extra)
+
+
 def prepare_reset(scope: TenantScope, tools: SolutionServices, solution: Solution) -> Application:
     """Check the solution as for an empty tenant, and store its contents.  Raises the errors of `apply_solution`."""
+    refuse_over_quota(scope, solution)
     planned = plan_for_emptied(scope, tools, solution)
     refuse_blocked(planned)
     return _prepare(scope, tools, solution, planned)

@@ -25,28 +25,36 @@ def change_quotas(scope: TenantScope, amounts: Mapping[str, str]) -> None:
 
     All or none; ValidationFailed, NotFound.
     """
-    parsed: dict[str, int | None] = {}
-    for name, text in amounts.items():
-        kind = find_kind(name)
-        if text.strip().lower() != DEFAULT:
-            parsed[name] = parse_amount(kind, text)
+    parse_quotas(amounts)
 
     def save() -> None:
         get_tenant(scope.tenant_id)
-        before = limits.read_own(scope)
-        for name in amounts:
-            if name in parsed:
-                limits.set_own(scope, name, parsed[name])
-            else:
-                limits.reset_own(scope, name)
-        after = limits.read_own(scope)
-        changes = audit.compare(_as_text(before), _as_text(after))
-        for name, (old, new) in changes.items():
-            audit.record(scope, "quota.set", name, {"from": old or DEFAULT, "to": new or DEFAULT})
-        if changes:
-            record_for_appliance("tenant.quotas", scope.tenant_id, changes, actor=scope.actor)
+        store_quotas(scope, amounts)
 
     db.write(save)
+
+
+def parse_quotas(amounts: Mapping[str, str]) -> dict[str, int | None]:
+    """The amounts, without those that are to be the default.  ValidationFailed."""
+    kinds = {find_kind(name): text for name, text in amounts.items()}
+    return {kind.name: parse_amount(kind, text) for kind, text in kinds.items() if text.strip().lower() != DEFAULT}
+
+
+def store_quotas(scope: TenantScope, amounts: Mapping[str, str]) -> None:
+    """Inside a write: set the quotas of the scope's tenant, and record it.  ValidationFailed."""
+    parsed = parse_quotas(amounts)
+    before = limits.read_own(scope)
+    for name in amounts:
+        if name in parsed:
+            limits.set_own(scope, name, parsed[name])
+        else:
+            limits.reset_own(scope, name)
+    after = limits.read_own(scope)
+    changes = audit.compare(_as_text(before), _as_text(after))
+    for name, (old, new) in changes.items():
+        audit.record(scope, "quota.set", name, {"from": old or DEFAULT, "to": new or DEFAULT})
+    if changes:
+        record_for_appliance("tenant.quotas", scope.tenant_id, changes, actor=scope.actor)
 
 
 def _as_text(amounts: Mapping[str, int | None]) -> dict[str, str]:

@@ -117,6 +117,30 @@ def test_a_reset_to_what_cannot_be_applied_deletes_nothing(gos: Gos, tmp_path: P
     assert after == before
 
 
+def test_an_import_beyond_the_quotas_is_refused_and_says_what_to_do(gos: Gos, tmp_path: Path) -> None:
+    app = tmp_path / "shop" / "webapps" / "shop" / "public"
+    app.mkdir(parents=True)
+    (app.parents[2] / "solution.yaml").write_text("name: shop\n")
+    (app / "index.html").write_text("<p>" + "x" * 3_000_000)
+    (tmp_path / "data").mkdir(exist_ok=True)
+    assert gos("tenant", "add", "acme")[0] == 0
+    assert gos("tenant", "quota", "acme", "storage=2MB")[0] == 0
+    reset = ("tenant", "reset", "acme", "--to", str(tmp_path / "shop"), "--yes")
+    code, _, errors = gos(*reset)
+    assert (code, "needs 4MB of storage" in errors, "gos tenant quota acme storage=4MB" in errors) == (1, True, True), errors
+    assert gos("tenant", "quota", "acme", "storage=4MB")[0] == 0
+    assert gos(*reset)[0] == 0
+    file = str(tmp_path / "acme.gost")
+    assert gos("tenant", "export", "acme", file)[0] == 0
+    (tmp_path / "data" / "config.yaml").write_text("limits: {tenant_storage_mb: 2}\n")
+    code, _, errors = gos("tenant", "import", file, "--as", "copy")
+    assert (code, "needs 4MB of storage" in errors, "--quota storage=4MB" in errors) == (1, True, True), errors
+    assert "copy" not in gos("tenant", "list")[1]
+    assert "NAME=AMOUNT" in gos("tenant", "import", file, "--as", "copy", "--quota", "4MB")[2]
+    assert gos("tenant", "import", file, "--as", "copy", "--quota", "storage=4MB", "--quota", "entities=5")[0] == 0
+    assert "for this tenant" in gos("tenant", "quota", "copy")[1]
+
+
 def test_the_appliance_moves_to_the_database_of_another_configuration(
     gos: Gos, tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.documents import retention
+from appliance.quotas import limits
 from appliance.solutions import write_zip
 from appliance.tenants import people, service
 from appliance.testing.running import Running
@@ -139,6 +140,22 @@ def test_a_failed_import_stores_nothing_and_can_be_retried(
     owner.post(f"{here}/run", {"name": "later"})
     assert "The tenant later was imported" in wait_for_result(owner, here)
     assert "owner@acme.test" not in {each.login for each in people.list_members(house.tenant("later"))}
+
+
+def test_an_import_beyond_the_quotas_is_refused_until_it_has_its_own(
+    visitor: Callable[[str], Browser], owner: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, content = export_tenant(visitor("owner"))
+    here = upload_export(owner, content)
+    wait_for_result(owner, here)
+    monkeypatch.setattr(limits, "defaults", limits.Defaults(standard={"storage": 1}))
+    refused = owner.post(f"{here}/run", {"name": "large", "storage": "much"})
+    assert (refused.status_code, 'id="storage-error"' in refused.text) == (422, True)
+    owner.post(f"{here}/run", {"name": "large"})
+    assert "new tenant may have 1B" in wait_for_result(owner, here)
+    owner.post(f"{here}/run", {"name": "large", "storage": "1GB", "entities": ""})
+    assert "The tenant large was imported" in wait_for_result(owner, here)
+    assert limits.limits_of("large").own == {"storage"}
 
 
 def test_only_administrators_of_the_appliance_import(house: Running, visitor: Callable[[str], Browser], owner: Browser) -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups.jobs import NewJob, records
-from appliance.blobs import ReceivedFile
+from appliance.backups.jobs import RESET, NewJob, records
+from appliance.blobs import ReceivedFile, quota
 from appliance.core.database import db
-from appliance.core.errors import Conflict
+from appliance.core.errors import Conflict, StorageFull
 from appliance.core.leases import LeaseLost
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.solutions import SolutionServices, reset_jobs, resetting, write_zip
+from appliance.tenants import quota_settings
 from tests.backups.job_processes import Processes, collections, hang, kill, open_processes, wait_for
 from tests.processes.world import wait_until
 
@@ -46,6 +47,31 @@ def test_a_reset_of_a_process_that_died_is_made_by_another(cluster: Processes) -
     done = wait_for(lambda: there.resets.latest(cluster.scope))
     assert (done.state, done.result["deleted"] > 0, done.result["failed"]) == ("done", True, {})
     assert (collections(cluster.scope), count_resets(cluster.scope), cluster.files()) == (["parts"], 1, [])
+
+
+def test_a_reset_beyond_the_storage_quota_is_not_begun(cluster: Processes) -> None:
+    process, scope = cluster.open("one"), cluster.scope
+    skill = b"---\nname: counting\ndescription: Counts.\n---\n" + b"Count to ten.\n" * 5_000
+    files = {**FILES, "SKILLS/counting/SKILL.md": skill}
+    used = quota.used_bytes(scope)
+    quota_settings.change_quotas(scope, {"storage": f"{used + len(skill) - 1}B"})
+    before = collections(scope)
+    with pytest.raises(StorageFull) as refused:
+        process.resets.start(scope, cluster.blobs.receive(write_zip(files)))
+    assert refused.value.extra is not None
+    assert {name: refused.value.extra[name] for name in ("quota", "needed", "used")} == {
+        "quota": "storage", "needed": len(skill), "used": used,
+    }  # fmt: skip
+    assert f"gos tenant quota {scope.tenant_id} storage=" in refused.value.message
+    assert (process.resets.latest(scope), collections(scope), cluster.files()) == (None, before, [])
+    with pytest.raises(StorageFull):
+        process.resets.reset(scope, files)
+    claim = hang(cluster, NewJob(RESET, archive=write_zip(files)))  # begun when there was room
+    kill(cluster, process)
+    job = wait_for(lambda: process.resets.latest(scope))
+    assert (claim.id, job.state, collections(scope)) == (job.id, "failed", before)
+    assert job.problem is not None
+    assert "of storage" in job.problem.message
 
 
 def test_whoever_looks_at_a_reset_does_not_read_its_archive(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What is to be imported, and what became of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ class ImportRequest:
     """The options of an import.
 
     `name` is the tenant's new id, None to keep its id; with `active` its triggers are not paused.  `title` is its display
-    name, empty to keep the name; `owner` is the login of an additional owner; `actor` is the importing person.
+    name, empty to keep the name; `owner` is the login of an additional owner; `actor` is the importing person.  `quotas` are those
+    that the tenant gets of its own, by name, as people write them.
     """
 
     path: Path
@@ -20,6 +22,7 @@ class ImportRequest:
     title: str = ""
     owner: str = ""
     actor: str = "system"
+    quotas: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

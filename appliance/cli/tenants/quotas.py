@@ -1,6 +1,7 @@
 """`gos tenant quota` and `gos tenant sandbox`."""
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from appliance.cli.output import add_json, opened_store, print_result, print_rows, read_store
@@ -34,7 +35,7 @@ def run_quota(args: argparse.Namespace) -> int:
     from appliance.datapool import measure_tenant
 
     config, scope = args.load(), service.system_scope(args.id)
-    amounts = dict(_parse_pair(each) for each in args.amounts)
+    amounts = parse_pairs(args.amounts)
     limits.configure(config)
     if amounts:
         with opened_store(config):
@@ -47,11 +48,15 @@ def run_quota(args: argparse.Namespace) -> int:
     return 0
 
 
-def _parse_pair(text: str) -> tuple[str, str]:
-    name, separator, amount = text.partition("=")
-    if not separator or not amount:
-        raise ValidationFailed("write each quota as NAME=AMOUNT, such as storage=10GB", pointer="/amounts")
-    return name, amount
+def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
+    """The amount by quota, from `NAME=AMOUNT`.  ValidationFailed."""
+    amounts = {}
+    for text in texts:
+        name, separator, amount = text.partition("=")
+        if not separator or not amount:
+            raise ValidationFailed("write each quota as NAME=AMOUNT, such as storage=10GB", pointer="/amounts")
+        amounts[name] = amount
+    return amounts
 
 
 def _to_row(state: QuotaState) -> dict[str, Any]:

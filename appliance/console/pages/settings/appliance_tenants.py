@@ -9,7 +9,7 @@ from appliance.backups.jobs import UploadedExport
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
-from appliance.tenants import people, service
+from appliance.tenants import people, quota_settings, service
 
 from .appliance import require_administrator
 from .tenant_settings import KINDS
@@ -21,6 +21,7 @@ STAGES = {
     "contents": mark("Storing contents."), "preparing": mark("Preparing its rows; nobody sees the tenant yet."),
     "writing": mark("Writing rows; the tenant is there when all are."),
 }  # fmt: skip
+IMPORT_QUOTAS = ("storage", "entities")
 MAX_NAMES = 40  # The maximum number of names of one kind on the page.
 
 
@@ -70,6 +71,7 @@ def _import_page(visit: Visit, upload: UploadedExport, problem: ApplianceError |
         "name": request.field("name") if sent else _free_id(manifest),
         "title": request.field("title") if sent else _name_of(manifest),
         "active": bool(request.field("active")), "owner": bool(request.field("owner")) or not sent,
+        **{name: request.field(name) for name in IMPORT_QUOTAS},
     }  # fmt: skip
     values = {
         "upload": upload, "manifest": manifest, "here": _address(upload), "problem": problem, "form": form, "stages": STAGES,
@@ -118,7 +120,11 @@ def run_import(visit: Visit, arrival_id: str) -> Answer:
         tenant_id, title = field("name").strip(), field("title").strip()
         if not tenant_id:
             raise ValidationFailed("enter an id for the new tenant", pointer="/name")
-        request = ImportRequest(Path(upload.job.name), None, tenant_id, bool(field("active")), title, owner)
+        quotas = {name: amount for name in IMPORT_QUOTAS if (amount := field(name).strip())}
+        quota_settings.parse_quotas(quotas)
+        request = ImportRequest(
+            Path(upload.job.name), None, tenant_id, bool(field("active")), title, owner, quotas=quotas
+        )  # fmt: skip
         arrivals.write(visit.scope, arrival_id, request)
     except ApplianceError as error:
         return _import_page(visit, arrivals.get(visit.scope, arrival_id), error)
