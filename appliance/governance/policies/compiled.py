@@ -149,7 +149,8 @@ def record_of(facts: Facts) -> dict[str, Any]:
         "input": to_nfc(action.input),
         "subject": {
             "actor": subject.actor, "kind": subject.kind, "via": "mcp" if credential == "agent" else subject.via,
-            "credential": credential, "agent": subject.agent, "run_id": subject.run_id,
+            "credential": credential, "service_account": facts.account.removeprefix("service:") or None,
+            "agent": subject.agent, "run_id": subject.run_id,
             "tainted": subject.is_tainted, "tainted_by": list(subject.tainted_by), "skills": [asdict(s) for s in subject.skills],
         },
         "action": {
@@ -208,18 +209,19 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
         duties=rule.obligations or RuleObligations(), is_enforced=policy.mode == "enforce", is_for_tainted=subject.tainted is True,
         is_for_skills=subject.skills is not None, on_action=tuple(_on_action(rule)),
         on_subject=tuple(_on_subject(subject, rule.effect)),
-        when=None if condition is None else conditions.compile_test(condition), reads=frozenset(_members_read(condition)),
-        reads_account=any(glob.startswith(("s", "*")) and glob != "system" for glob in subject.actors or ()),
+        when=None if condition is None else conditions.compile_test(condition), reads=frozenset(_members_read(condition, "input")),
+        reads_account=any(glob.startswith(("s", "*")) and glob != "system" for glob in subject.actors or ())
+        or "service_account" in _members_read(condition, "subject"),
     )  # fmt: skip
 
 
-def _members_read(condition: Condition | None) -> Iterable[str]:
-    """The members of the input that a condition inspects."""
+def _members_read(condition: Condition | None, part_read: str) -> Iterable[str]:
+    """The members of the input, or of the subject, that a condition inspects."""
     match condition:
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
-                yield from _members_read(part)
-        case Inside("input", _, inner):
+                yield from _members_read(part, part_read)
+        case Inside(name, _, inner) if name == part_read:
             yield from _names_of(inner)
 
 
@@ -240,7 +242,7 @@ def _on_action(rule: Rule) -> Iterable[Predicate]:
         others = (lambda action: action.kin) if restricts else None
         yield Predicate("integrations", _match_name(rule.integrations, lambda action: action.integration, others))
     if rule.operations is not None:
-        reads_method = "method" in set(_members_read(condition_of(rule)))
+        reads_method = "method" in set(_members_read(condition_of(rule), "input"))
         others = partial(_methods_of, reads_method) if restricts else None
         yield Predicate("operations", _match_name(rule.operations, lambda action: action.operation, others))
     if rule.effects is not None and len(set(rule.effects)) == 1:

@@ -36,7 +36,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _TEXT, _FLAG = conditions.Field("text"), conditions.Field("plain")
 _SKILL = {"name": _TEXT, "digest": _TEXT, "is_trusted": _FLAG}
 _SUBJECT = {
-    **dict.fromkeys(("actor", "kind", "credential", "via", "agent", "run_id"), _TEXT),
+    **dict.fromkeys(("actor", "kind", "credential", "service_account", "via", "agent", "run_id"), _TEXT),
     "tainted": _FLAG, "tainted_by": conditions.Field("text"), "skills": conditions.Field(inside=lambda: _SKILL),
 }  # fmt: skip
 _ACTION = dict.fromkeys(("tool", "effect", "integration", "operation", "connector", "host", "credential"), _TEXT)

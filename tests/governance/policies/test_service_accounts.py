@@ -1,6 +1,7 @@
-"""A rule that names a service account applies to all its keys, at any depth, and to no others."""
+"""A rule that names a service account, as an actor or in its condition, applies to all its keys, at any depth, and to no others."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -79,11 +80,49 @@ def test_a_key_that_is_moved_to_the_account_follows_its_rules(world: World, staf
     assert verdicts(world, staff) == ["deny", "deny", "deny"]
 
 
+@pytest.mark.parametrize(("condition", "expected"), [
+    ({"service_account": "robot"}, ["deny", "deny", "allow"]),
+    ({"service_account": {"_in": ["robot", "another"]}}, ["deny", "deny", "allow"]),
+    ({"service_account": {"_starts_with": "rob"}}, ["deny", "deny", "allow"]),
+    ({"service_account": {"_neq": "robot"}}, ["allow", "allow", "deny"]),
+    ({"service_account": {"_null": False}}, ["deny", "deny", "allow"]),
+    ({"service_account": {"_null": True}}, ["allow", "allow", "deny"]),
+    ({"_or": [{"service_account": "another"}, {"service_account": {"_null": True}}]}, ["allow", "allow", "deny"]),
+    ({"service_account": "robo"}, ["allow", "allow", "allow"]),
+])  # fmt: skip
+def test_a_condition_matches_by_whether_and_which_account_acts(
+    world: World, staff: Staff, condition: dict[str, Any], expected: list[str]
+) -> None:
+    staff.policies.save_draft(world.one, "robots", policy(rule("deny", when={"subject": condition})))
+    staff.policies.activate(world.one, "robots")
+    assert verdicts(world, staff) == expected
+    people_act = staff.policies.decide(world.one, Subject("user:ann", "console"), action()).verdict
+    assert people_act == expected[-1], "as with a key of no account"
+
+
+def test_a_condition_can_combine_the_account_with_the_input(world: World, staff: Staff) -> None:
+    """As: the order intake may enter orders up to 1,000 by itself."""
+    when = {"subject": {"service_account": "robot"}, "input": {"amount": {"_gt": 1000}}}
+    staff.policies.save_draft(world.one, "robots", policy(rule("require_approval", when=when)))
+    staff.policies.activate(world.one, "robots")
+    seen = [
+        staff.policies.decide(world.one, Subject(actor, "rest", credential="service"), action(input={"amount": amount})).verdict
+        for actor in (staff.below, staff.other)
+        for amount in (10, 5000)
+    ]
+    assert seen == ["allow", "require_approval", "allow", "allow"]
+
+
 def test_the_account_is_looked_up_only_if_a_rule_may_name_it() -> None:
-    def reads(*actors: str) -> bool:
-        parsed = parse_policy(policy(rule("deny", subject={"actors": list(actors)})), "p")
+    def reads_of(**members: Any) -> bool:
+        parsed = parse_policy(policy(rule("deny", **members)), "p")
         return CompiledPolicies([Active(parsed.name, 1, parsed.digest(), parsed.document())]).reads_account
 
+    def reads(*actors: str) -> bool:
+        return reads_of(subject={"actors": list(actors)})
+
+    assert reads_of(when={"_or": [{"input": {"a": 1}}, {"subject": {"_and": [{"service_account": {"_null": True}}]}}]})
+    assert not reads_of(when={"subject": {"actor": "key:k"}, "input": {"service_account": "robot"}})
     assert [reads("key:*"), reads("user:ann", "execution:*"), reads("system")] == [False, False, False]
     assert [reads("service:a"), reads("key:k", "s*"), reads("*")] == [True, True, True]
 
@@ -91,8 +130,10 @@ def test_the_account_is_looked_up_only_if_a_rule_may_name_it() -> None:
 def test_a_replay_knows_the_account_of_a_key(world: World, staff: Staff) -> None:
     world.ledger()
     world.executor.execute(world.one, world.request(input={"amount": 5}))
-    draft = parse_policy(policy(rule("deny", subject={"actors": ["service:robot"]})), "draft")
-    for actor, result in ((staff.below, {"deny": 1}), (staff.other, {"allow": 1})):
-        decision = {"verdict": "allow", "actor": actor, "via": "rest", "credential": "service"}
-        db.write(world.one.update(CallRow, decision=decision).execute)
-        assert dict(replay(world.one, draft, ReplayRequest(0, 1 << 45)).after) == result
+    by_actor = rule("deny", subject={"actors": ["service:robot"]})
+    by_condition = rule("deny", when={"subject": {"service_account": "robot"}})
+    for draft in (parse_policy(policy(each), "draft") for each in (by_actor, by_condition)):
+        for actor, result in ((staff.below, {"deny": 1}), (staff.other, {"allow": 1})):
+            decision = {"verdict": "allow", "actor": actor, "via": "rest", "credential": "service"}
+            db.write(world.one.update(CallRow, decision=decision).execute)
+            assert dict(replay(world.one, draft, ReplayRequest(0, 1 << 45)).after) == result
