@@ -144,3 +144,18 @@ def test_a_reset_by_a_process_that_lost_it_is_undone(cluster: Processes, monkeyp
     here.resets.start(cluster.scope, None)
     wait_until(lambda: not here.runner._active)
     assert (collections(cluster.scope), count_resets(cluster.scope)) == (["lines", "orders"], 0)
+
+
+def test_a_reset_does_not_tell_the_result_of_another_one(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one may begin as soon as it has ended, before whoever waits for it looks again."""
+    process = cluster.open("one")
+    run = process.runner._run
+
+    def run_and_begin_another(claim: records.Claim) -> None:
+        monkeypatch.setattr(process.runner, "_run", run)
+        run(claim)
+        hang(cluster, NewJob(records.RESET))
+
+    monkeypatch.setattr(process.runner, "_run", run_and_begin_another)
+    with pytest.raises(Conflict, match="this reset has ended, and another one of the tenant has begun since"):
+        process.resets.reset(cluster.scope, FILES)

@@ -1,14 +1,12 @@
 """A reset in the foreground leaves the solution; if applying it fails after all checks, an empty tenant and the reason."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from appliance.backups import clear_tenant
-from appliance.backups.jobs import RESET, Claim, NewJob, records
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
@@ -124,23 +122,6 @@ def test_a_fault_that_applying_has_is_found_before_anything_is_deleted(
     with pytest.raises(Conflict, match="an internal error occurred"):
         resets.reset(scope, FILES)
     assert (sorted(collections(scope)), service.is_being_reset(scope.tenant_id)) == (["lines", "orders"], False)
-
-
-def test_a_reset_does_not_tell_the_result_of_another_one(
-    filled_tenant: tuple[TenantScope, TenantResets], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another one may begin as soon as it has ended, before whoever waits for it looks again."""
-    scope, resets = filled_tenant
-    run = resets._runner._run
-
-    def run_and_begin_another(claim: Claim) -> None:
-        monkeypatch.setattr(resets._runner, "_run", run)
-        run(claim)
-        db.write(partial(records.insert_running, scope, NewJob(RESET), "one"))
-
-    monkeypatch.setattr(resets._runner, "_run", run_and_begin_another)
-    with pytest.raises(Conflict, match="this reset has ended, and another one of the tenant has begun since"):
-        resets.reset(scope, FILES)
 
 
 def test_a_reset_of_a_tenant_that_was_deleted_meanwhile_says_so(
