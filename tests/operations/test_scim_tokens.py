@@ -85,12 +85,13 @@ def test_what_is_refused_says_what_to_do(operator: httpx.Client) -> None:
         assert error(operator.request(method, f"{TOKENS}/sct_nobody{path}")) == (404, "not_found")
 
 
-def test_a_token_of_a_provider_that_is_gone_can_only_be_revoked(operator: httpx.Client) -> None:
+@pytest.mark.parametrize("provider", ["former", "plain"])
+def test_a_token_of_a_provider_that_is_gone_or_uses_scim_no_more_can_only_be_revoked(operator: httpx.Client, provider: str) -> None:
     token = data(operator.post(TOKENS, json={"provider": "corp"}), 201)["id"]
-    db.write(lambda: db.execute("UPDATE scim_token SET provider = 'former'"))
+    db.write(lambda: db.execute("UPDATE scim_token SET provider = ?", (provider,)))
     refused = operator.post(f"{TOKENS}/{token}/rotate")
-    assert (*error(refused), "former" in refused.json()["error"]["message"]) == (409, "conflict", True)
-    assert [each["id"] for each in data(operator.get(TOKENS, params={"provider": "former"}))] == [token]
+    assert (*error(refused), provider in refused.json()["error"]["message"]) == (409, "conflict", True)
+    assert [each["id"] for each in data(operator.get(TOKENS, params={"provider": provider}))] == [token]
     assert data(operator.delete(f"{TOKENS}/{token}"))["state"] == "revoked"
 
 

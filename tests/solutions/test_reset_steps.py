@@ -14,7 +14,8 @@ from appliance.backups.jobs import RESET, NewJob, records
 from appliance.backups.jobs.records import Claim, TenantJob
 from appliance.backups.resetting import PRESERVED
 from appliance.core.database import db
-from appliance.core.errors import AlreadyExists, Conflict, Overloaded
+from appliance.core.database.losses import ConnectionLost
+from appliance.core.errors import AlreadyExists, Conflict, OutcomeUnknown, Overloaded
 from appliance.core.leases import LeaseLost
 from appliance.core.leases.claims import Stopping
 from appliance.monitor import audit, logs
@@ -228,16 +229,19 @@ def test_a_reset_continues_after_the_appliance_was_stopped(cluster: Processes, m
     check_complete(cluster, others)
 
 
-@pytest.mark.parametrize("number", [1, 6, -2])
+@pytest.mark.parametrize(("number", "error"), [
+    (1, Overloaded("the database does not respond")), (6, Overloaded("the database does not respond")),
+    (-2, Overloaded("the database does not respond")), (6, ConnectionLost(OSError("gone"))), (-2, OutcomeUnknown("gone in the commit")),
+])  # fmt: skip
 def test_a_database_that_is_away_for_a_moment_does_not_fail_a_reset(
-    cluster: Processes, monkeypatch: pytest.MonkeyPatch, number: int
+    cluster: Processes, monkeypatch: pytest.MonkeyPatch, number: int, error: Exception
 ) -> None:
     others, is_away = tenant_rows("hooli"), iter([True])
     process, claim = begin(cluster)
 
     def refuse(writes: int) -> None:
         if (writes == number or (number < 0 and not count_rows("initech").get("execution"))) and next(is_away, False):
-            raise Overloaded("the database does not respond")
+            raise error
 
     with pytest.raises(Stopping):
         work(process, claim, monkeypatch, refuse)
