@@ -231,7 +231,7 @@ def test_a_reset_continues_after_the_appliance_was_stopped(cluster: Processes, m
 
 @pytest.mark.parametrize(("number", "error"), [
     (1, Overloaded("the database does not respond")), (6, Overloaded("the database does not respond")),
-    (-2, Overloaded("the database does not respond")), (6, ConnectionLost(OSError("gone"))), (-2, OutcomeUnknown("gone in the commit")),
+    (-2, Overloaded("the database does not respond")), (6, ConnectionLost(OSError("gone"))), (-2, OutcomeUnknown("gone")),
 ])  # fmt: skip
 def test_a_database_that_is_away_for_a_moment_does_not_fail_a_reset(
     cluster: Processes, monkeypatch: pytest.MonkeyPatch, number: int, error: Exception
