@@ -1,6 +1,7 @@
 """A reset of a tenant is continued by another process when its own is gone, and is done once."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from appliance.backups.jobs import RESET, NewJob, records
 from appliance.blobs import ReceivedFile, quota
 from appliance.core.database import db
-from appliance.core.errors import Conflict, StorageFull
+from appliance.core.errors import Conflict, ScopeMissing, StorageFull
 from appliance.core.leases import LeaseLost
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -98,6 +99,14 @@ def test_the_row_that_each_write_of_a_reset_changes_has_no_archive(cluster: Proc
     done = wait_for(lambda: process.resets.latest(cluster.scope))
     assert (done.state, collections(cluster.scope)) == ("done", ["parts"])
     assert db.rows("SELECT kind FROM tenant_job ORDER BY kind") == [("export",), ("reset",)]
+
+
+@pytest.mark.parametrize("missing", ["keys.write", "solutions.apply"])
+def test_a_reset_needs_more_than_the_scopes_of_its_solution(cluster: Processes, missing: str) -> None:
+    scope = replace(cluster.scope, scopes=cluster.scope.scopes - {missing})
+    with pytest.raises(ScopeMissing, match=missing):
+        cluster.open("one").resets.start(scope, None)
+    assert records.list_jobs(scope, records.RESET) == []
 
 
 def test_a_reset_whose_process_died_after_its_write_is_not_written_again(

@@ -13,6 +13,7 @@ from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.documents import retention
 from appliance.llm import usage as llm_usage
 from appliance.quotas import daily, expiry, notices
 from appliance.solutions import TenantResets, resetting
@@ -72,6 +73,16 @@ def test_a_reset_keeps_what_the_operator_has_set_and_what_is_used_of_it(
     after = [db.rows(f"SELECT * FROM {table} WHERE tenant_id = ?", (scope.tenant_id,)) for table in tables]  # noqa: S608
     assert after == before
     assert llm_usage.read_quota(scope, "llm_tokens_per_day") == 5
+
+
+def test_a_reset_in_the_foreground_is_forced_or_not(filled_tenant: tuple[TenantScope, TenantResets]) -> None:
+    scope, resets = filled_tenant
+    retention.set_hold(scope, str(db.rows("SELECT id FROM document WHERE tenant_id = ?", (scope.tenant_id,))[0][0]), "a quarrel")
+    with pytest.raises(Conflict, match="under a legal hold"):
+        resets.reset(scope, FILES)
+    assert sorted(collections(scope)) == ["lines", "orders"]
+    resets.reset(scope, FILES, force=True)
+    assert collections(scope) == ["parts"]
 
 
 def test_a_reset_is_planned_as_for_a_new_tenant_without_a_write(
