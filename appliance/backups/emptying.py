@@ -1,6 +1,7 @@
 """Ends the work of a tenant that is being deleted or reset, and empties its tables in short writes, so that others hardly wait."""
 
-from collections.abc import Callable, Collection
+import json
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import peewee
 from appliance.core import clock
 from appliance.core.database import db, full_text
 from appliance.core.scope import TenantScope
+from appliance.datapool import from_stored
 from appliance.documents import NAMES
 
 from .copying import ENTITIES, SEARCHED, open_source
@@ -30,6 +32,16 @@ class Permission:
 
     check: Callable[[], bool]
     record: Callable[[int], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a table that match a condition; `number` is what identifies one of them."""
+
+    table: str
+    number: str
+    where: str
+    params: tuple[Any, ...]
 
 
 def end_work(scope: TenantScope) -> None:
@@ -61,28 +73,37 @@ def empty_tenant(scope: TenantScope) -> int:
 def empty_tables(scope: TenantScope, tables: Collection[str], permission: Permission) -> int:
     """Delete the tenant's rows of tables, and its entities, in many short writes; rows that refer to others first.
 
-    Returns their number.  It can be interrupted and repeated.  Left are entities that refer to each other in a circle, the
-    collections, which name the tables of entities, and what a late request still writes.
+    Returns their number.  It can be interrupted and repeated.  Entities that refer to each other, in a circle or in one collection,
+    lose these relations first.  Left are the collections, which name the tables of entities, and what a late request still writes.
     """
     tenant, ordered = (scope.tenant_id,), open_source().tables()[::-1]
-    collections = {str(row[0]) for row in db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", tenant)}
-    rows = [_Rows(table, _number_of(table), "1 = 1", ()) for table in ordered if table in collections]
-    rows += [_Rows(table, _number_of(table), "tenant_id = ?", tenant) for table in ordered if table in {*tables} - {"collection"}]
-    total = 0
+    relations = _list_relations(scope)
+    entities = [_Rows(table, _number_of(table), "1 = 1", ()) for table in ordered if table in relations]
+    others = [_Rows(table, _number_of(table), "tenant_id = ?", tenant) for table in ordered if table in {*tables} - {"collection"}]
+    total = _empty_each(permission, entities, 0)
+    for each in entities:
+        if _has_rows(each):
+            for column in relations[each.table]:
+                _unlink(permission, each, column, total)
+    return _empty_each(permission, [*entities, *others], total)
+
+
+def _list_relations(scope: TenantScope) -> dict[str, list[str]]:
+    """By table of entities, the columns that refer to entities."""
+    rows = db.rows("SELECT table_name, definition FROM collection WHERE tenant_id = ?", (scope.tenant_id,))
+    fields = {str(table): from_stored(json.loads(definition)).fields for table, definition in rows}
+    return {table: [field.column for field in each if field.type == "relation"] for table, each in fields.items()}
+
+
+def _empty_each(permission: Permission, rows: Iterable[_Rows], total: int) -> int:
     for each in rows:
-        if db.rows(f'SELECT 1 FROM "{each.table}" WHERE {each.where} LIMIT 1', each.params):  # noqa: S608  names of our own
+        if _has_rows(each):
             total = _empty(permission, each, total)
     return total
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of a table that match a condition; `number` is what identifies one of them."""
-
-    table: str
-    number: str
-    where: str
-    params: tuple[Any, ...]
+def _has_rows(rows: _Rows) -> bool:
+    return bool(db.rows(f'SELECT 1 FROM "{rows.table}" WHERE {rows.where} LIMIT 1', rows.params))  # noqa: S608  names of our own
 
 
 def _number_of(table: str) -> str:
@@ -105,7 +126,35 @@ def _empty(permission: Permission, rows: _Rows, total: int) -> int:
         if not deleted:
             return total
         total += deleted
-        size = min(max(round(size * min(GOAL_SECONDS / max(took, 1e-4), 2.0)), FEWEST), MOST)
+        size = _next_size(size, took)
+
+
+def _next_size(size: int, took: float) -> int:
+    """How many rows the next write changes, so that it takes about the goal."""
+    return min(max(round(size * min(GOAL_SECONDS / max(took, 1e-4), 2.0)), FEWEST), MOST)
+
+
+def _unlink(permission: Permission, rows: _Rows, column: str, total: int) -> None:
+    """Remove a relation from all rows of a table of entities, which nobody sees any more."""
+    size = FEWEST
+    while True:
+        changed, took = db.write(partial(_unlink_some, permission, rows, (column, size), total), is_shared=True)
+        if not changed:
+            return
+        size = _next_size(size, took)
+
+
+def _unlink_some(permission: Permission, rows: _Rows, part: tuple[str, int], total: int) -> tuple[int, float]:
+    """Inside a write: remove a relation from up to so many rows; returns from how many, and the seconds it took."""
+    began, (column, most) = clock.monotonic(), part
+    if not permission.check():
+        return 0, 0.0
+    some = f'SELECT {rows.number.strip("()")} FROM "{rows.table}" WHERE "{column}" > \'\' LIMIT ?'  # noqa: S608  names of our own; by its index
+    chosen = f"ctid = ANY(ARRAY({some}))" if rows.number == "ctid" else f"{rows.number} IN ({some})"
+    changed = db.execute(f'UPDATE "{rows.table}" SET "{column}" = NULL WHERE {chosen}', (most,))  # noqa: S608
+    if changed:
+        permission.record(total)
+    return changed, clock.monotonic() - began
 
 
 def _delete_some(permission: Permission, rows: _Rows, most: int, total: int) -> tuple[int, float]:
