@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -76,6 +77,19 @@ def test_a_refused_reset_changes_nothing(cluster: Processes, monkeypatch: pytest
         work(process, claim, monkeypatch)
     assert (tenant_rows("initech"), service.is_being_reset("initech")) == (before, False)
     service.refuse_reset("initech")
+
+
+def test_a_secret_that_is_deleted_in_between_refuses_a_reset(cluster: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write that begins it looks at everything again."""
+    process, claim = begin(cluster, files={**FILES, "solution.yaml": b"name: wanted\nneeds: {secrets: [erp]}\n"})
+
+    def delete_secret(writes: int) -> None:
+        if writes == 1:
+            db.submit(partial(db.execute, "DELETE FROM secret WHERE tenant_id = 'initech'")).result()
+
+    with pytest.raises(Conflict, match="secret erp"):
+        work(process, claim, monkeypatch, delete_secret)
+    assert not service.is_being_reset("initech")
 
 
 def test_grants_that_a_reset_deletes_do_not_count_for_what_it_applies(

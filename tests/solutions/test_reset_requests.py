@@ -126,6 +126,8 @@ def test_requests_are_accepted_at_once_after_a_reset(running: Running) -> None:
         assert client.get("/api/v1/tenant").status_code == 200
         db.write(lambda: service.begin_reset(running.tenant(name), force=False))
         check_refused(client.get("/api/v1/tenant"))
+        with pytest.raises(Conflict, match="is being reset; try again when that is done"):
+            db.write(lambda: service.begin_reset(running.tenant(name), force=True))
         db.write(lambda: service.end_reset(running.tenant(name)))
         assert client.get("/api/v1/tenant").status_code == 200
 
