@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,9 +14,12 @@ from appliance.backups import emptying
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict
-from appliance.tenants import service
+from appliance.solutions import read_solution
+from appliance.tenants import people, service
+from appliance.tenants.grants import grants
 from appliance.testing.running import Running
 from appliance.web.deleted_tenants import explain_fault
+from appliance.webapps.routes import required_access, subject_of
 from tests.api.resources import Resources, fresh
 from tests.processes.world import wait_until
 
@@ -152,6 +156,26 @@ def test_what_only_applying_refuses_is_refused_before_anything_is_deleted(
             running.services.transfers.resets.reset(running.tenant(name), apps_and_skills(apps, skills))
         assert client.get(f"/api/v1/processes/{process}").status_code == 200
         assert count(name, "audit_entry WHERE action = 'tenant.reset' AND tenant_id = ?") == 0
+
+
+def test_an_app_whose_access_an_owner_has_withdrawn_is_refused_before_anything_is_deleted(running: Running) -> None:
+    name = fresh("resetting")
+    files = {
+        **FILES, "processes/p/process.yaml": b"id: p\nsteps:\n - {id: w, wait: {for: 1s}}\n", "webapps/a/public/index.html": b"x",
+        "webapps/a/app.yaml": b"routes:\n - {path: /x, method: POST, process: p, access: public}\n",
+    }  # fmt: skip
+    solution, scope = read_solution(files), running.tenant(name)
+    access = required_access(solution.webapps["a"].routes)
+    person = people.create_user(f"{name}@example.com", None)
+    people.add_member(scope, person.login, "owner")
+    owner = replace(scope, actor=f"user:{person.id}")
+    db.write(lambda: grants.give_grant(scope, subject_of("a"), access))
+    db.write(lambda: grants.withdraw_grant(owner, subject_of("a"), access.digest))
+    with running.api(name) as client:
+        process = Resources(running, name, client).process()
+        with pytest.raises(Conflict, match="an owner withdrew or refused access that the WebApp 'a' needs"):
+            running.services.transfers.resets.reset(scope, files)
+        assert client.get(f"/api/v1/processes/{process}").status_code == 200
 
 
 def test_a_reset_brings_apps_with_their_contents_and_skills(running: Running) -> None:
