@@ -78,6 +78,7 @@ def test_a_tenant_that_is_reset_answers_nothing_but_the_page_of_its_reset(
                 assert text in german
             assert (">Erneut versuchen</a>" in german, "<small>Anfrage req_" in german) == (True, True)
             check_refused(client.get("/api/v1/tenant", headers={"Accept": "text/html"}))
+            check_refused(client.post("/console/settings", headers={"Accept": "text/html"}))
             check_refused(client.get("/console/", headers={"Sec-Fetch-Mode": "cors", "Accept": "text/html"}))
             for host in (f"{app}--{name}.{content}", f"cdn--{name}.{content}"):
                 with running.client(host) as visitor:

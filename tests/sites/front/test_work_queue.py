@@ -144,7 +144,17 @@ async def test_the_only_request_of_a_tenant_is_served_at_once() -> None:
     quiet.leave()
     await asyncio.sleep(0)
     assert not visitors.served  # the turn it held was one more than there are
-    assert sorted(await visitors.serve(turn)) == ["noisy", "quiet's second", "third tenant"]
+    await visitors.come("quiet's third", ("quiet", "n", 0))  # does not overtake the second, which still waits
+    assert not visitors.served
+    assert sorted(await visitors.serve(turn)) == ["noisy", "quiet's second", "quiet's third", "third tenant"]
+
+
+async def test_a_request_is_the_only_one_again_when_the_one_before_it_has_ended() -> None:
+    queue, turn, visitors = await one_turn()
+    await visitors.come("noisy", ("noisy", "n", 0))
+    for _ in range(3):
+        (await asyncio.wait_for(queue.enter(("quiet", "n", 0)), 5)).leave()
+    assert await visitors.serve(turn) == ["noisy"]
 
 
 async def test_a_request_that_has_waited_too_long_is_refused() -> None:
