@@ -53,14 +53,20 @@ def left_out(items: Iterable[pytest.Item], seed: str) -> set[str]:
 
 
 def left_out_long(names: Iterable[str], seed: str) -> set[str]:
-    """The long tests among these that a run of everything leaves out; the same for the same seed."""
+    """The long tests among these that a run of everything leaves out: of a file all or none, as one may need what another did."""
     long_ones = [name for name in names if function_of(name) in read_long_tests()]
-    return set(long_ones) - sample(long_ones, seed, ONE_OF_LONG)
+    chosen = sample(list({file_of(name) for name in long_ones}), seed, ONE_OF_LONG)
+    return {name for name in long_ones if file_of(name) not in chosen}
 
 
 def sample(names: list[str], seed: str, one_of: int = ONE_OF) -> set[str]:
     """One in so many of the names, at least one; the same for the same seed."""
     return set(random.Random(seed).sample(sorted(names), math.ceil(len(names) / one_of)))  # noqa: S311  # no secret
+
+
+def file_of(nodeid: str) -> str:
+    """The file of a test."""
+    return nodeid.partition("::")[0]
 
 
 def function_of(nodeid: str) -> str:
