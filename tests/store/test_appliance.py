@@ -86,8 +86,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
+@pytest.fixture(scope="module")
+def first(url: str, folder: Path) -> dict[str, Any]:
+    """The first execution in the database of the module, of tenant acme."""
+    live = start(make_config(folder, storage__database=url, queue__lease_seconds=2))
+    with Client(live) as client:
+        prepare(client)
+        lines = [{"sku": f"sku-{number}", "total": f"{number}.50"} for number in range(8)]
+        done: dict[str, Any] = client.ask("POST", "/processes/intake/execute", {"lines": lines}, params={"wait": 60})
+    live.stop()
+    return done
+
+
 @pytest.fixture
-def on_postgresql(url: str, folder: Path) -> Iterator[Running]:
+def on_postgresql(url: str, folder: Path, first: dict[str, Any]) -> Iterator[Running]:
     """An appliance over the module's database: every test meets what the ones before it left there."""
     live = start(make_config(folder, storage__database=url, queue__lease_seconds=2))
     yield live
@@ -100,16 +112,13 @@ def prepare(client: Client) -> None:
     client.ask("POST", "/processes/intake/publish", {})
 
 
-def test_a_process_with_code_entities_a_loop_and_a_wait(on_postgresql: Running) -> None:
+def test_a_process_with_code_entities_a_loop_and_a_wait(on_postgresql: Running, first: dict[str, Any]) -> None:
     assert not db.is_sqlite()
+    assert (first["status"], first.get("output")) == ("succeeded", {"before": 0, "after": 8, "seen": 8}), first
     with Client(on_postgresql) as client:
-        prepare(client)
-        lines = [{"sku": f"sku-{number}", "total": f"{number}.50"} for number in range(8)]
-        done = client.ask("POST", "/processes/intake/execute", {"lines": lines}, params={"wait": 60})
-        assert (done["status"], done.get("output")) == ("succeeded", {"before": 0, "after": 8, "seen": 8}), done
-        steps = client.ask("GET", f"/processes/intake/executions/{done['execution_id']}/steps")
+        steps = client.ask("GET", f"/processes/intake/executions/{first['execution_id']}/steps")
         assert {step["status"] for step in steps} == {"succeeded"}
-        assert client.ask("GET", f"/processes/intake/executions/{done['execution_id']}/journal")
+        assert client.ask("GET", f"/processes/intake/executions/{first['execution_id']}/journal")
         query = {"aggregate": {"sum": {"fn": "sum", "field": "total"}}}
         assert client.ask("POST", "/datapool/lines/query", query) == [{"sum": "32.00"}]
 
