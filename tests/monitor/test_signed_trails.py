@@ -176,6 +176,9 @@ def test_a_received_file_may_begin_with_a_checkpoint_and_goes_on_after_it(export
     removed = verify([first, *exported[3:6], last])
     assert not removed.is_signed
     assert removed.chain.reason == "line 2 is not entry 3, which follows the checkpoint before it"
+    of_other_entry = make_checkpoint(keys.current(), "acme", 2, json.loads(exported[2])["hash"]).encode()
+    replaced = verify([of_other_entry, *exported[2:6], last])
+    assert (replaced.is_signed, replaced.chain.reason) == (False, removed.chain.reason), "an entry of this number, but another one"
     foreign = make_checkpoint(keys.current(), "other", 2, json.loads(exported[1])["hash"]).encode()
     assert "line 2 is of another trail" in str(verify([foreign, *exported[2:6], last]).chain.reason)
 
