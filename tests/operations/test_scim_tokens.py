@@ -71,6 +71,12 @@ def test_a_token_lasts_a_year_unless_another_end_is_requested(operator: httpx.Cl
     assert data(operator.get(f"{TOKENS}/{endless['id']}"))["state"] == "expired", "without an overlap it ends at once"
 
 
+def test_an_overlap_makes_no_token_last_longer(operator: httpx.Client) -> None:
+    short = data(operator.post(TOKENS, json={"provider": "corp", "days": 1}), 201)
+    data(operator.post(f"{TOKENS}/{short['id']}/rotate", json={"overlap_seconds": 2_592_000}), 201)
+    assert data(operator.get(f"{TOKENS}/{short['id']}"))["expires_at"] == short["expires_at"]
+
+
 def test_what_is_refused_says_what_to_do(operator: httpx.Client) -> None:
     for body, pointer in (
         ({"provider": "nobody"}, "/provider"), ({"provider": "plain"}, "/provider"), ({"provider": "corp", "days": 0}, "/days"),
