@@ -18,7 +18,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import Presence, ServerCount, open_presence
 from appliance.core.interface import ui_folder
-from appliance.core.pools import API, open_pool
+from appliance.core.pools import open_request_pool
 from appliance.core.queue import TaskQueue
 from appliance.datapool import FileImports
 from appliance.datapool import service as datapool
@@ -187,7 +187,7 @@ def make_services(config: Config, mechanisms: Mechanisms, parts: DomainParts) ->
     delivery = DeliveryPolicy(blobs, reviews)
     return Services(
         config=config, sealer=sealer, presence=presence, queue=mechanisms.queue, sandbox=mechanisms.sandbox,
-        languages=parts.email.languages, threads=open_pool(API, more=config.queue.workers),
+        languages=parts.email.languages, threads=open_request_pool(more=config.queue.workers),
         assets=(runtimes_folder(config) or default_folder()) / "assets",
         limits=Limits(
             servers=servers, rates=RateLimiter(servers), streams=make_streams(config, servers), large_bodies=LargeBodies(),

@@ -10,6 +10,7 @@ from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.database.caches import Cache
+from appliance.core.database.write_guards import WriteGuard
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, Overloaded, ValidationFailed
 from appliance.core.events import hub
 from appliance.core.pages import Page, PageRequest, paginate
@@ -35,6 +36,7 @@ __all__ = [
     "delete_tenant",
     "end_reset",
     "get_tenant",
+    "guard_of",
     "has_any_account",
     "has_any_tenant",
     "insert_temporary",
@@ -189,9 +191,15 @@ def _look_up(tenant_id: str) -> bool | None:
 
 
 def refuse_reset(tenant_id: str) -> None:
-    """Overloaded while the tenant is being reset; called for every request, so other processes learn of it a second later."""
+    """Overloaded while the tenant is being reset; called for every request, so other processes learn of it a second later; until
+    then, `guard_of` refuses what their requests write."""
     if _look_up(tenant_id):
         raise being_reset()
+
+
+def guard_of(tenant_id: str) -> WriteGuard:
+    """Refuses writes while the tenant is being reset: of a request that came before, or to a process that does not know it yet."""
+    return WriteGuard("SELECT 1 FROM tenant WHERE id = ? AND reset_at IS NOT NULL", (tenant_id,), being_reset)
 
 
 def being_reset() -> Overloaded:

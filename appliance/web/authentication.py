@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from appliance.core.database.write_guards import guard_request
 from appliance.core.errors import ExpiredApiKey, InvalidApiKey, RevokedApiKey
 from appliance.tenants import service
 from appliance.tenants.keys import Caller, keys
@@ -26,4 +27,5 @@ def authenticate_key(services: Services, request: Request, key: str, owner: str 
         services.limits.refused_requests.record_key("API key", error.code, request.address)
         raise
     service.refuse_reset(caller.scope.tenant_id)  # also on the base host, where only the key names the tenant
+    guard_request(service.guard_of(caller.scope.tenant_id))
     return replace(caller, scope=replace(caller.scope, trace=request.trace)) if request.trace else caller

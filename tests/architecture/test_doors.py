@@ -33,9 +33,11 @@ SHARED = {
     "tests/sites/test_acme.py": {"webapps"},
     "tests/sites/test_orders.py": {"webapps"},
     "tests/sites/test_smoke.py": {"webapps"},
+    "tests/solutions/test_reset_elsewhere.py": {"backups"},
     "tests/solutions/test_reset_jobs.py": {"backups"},
     "tests/solutions/test_reset_requests.py": {"backups", "web"},
     "tests/solutions/test_reset_steps.py": {"backups"},
+    "tests/solutions/test_resetting.py": {"backups"},
     "tests/webapps/test_traffic.py": {"sites"},
 }
 """Tests of two rooms together, and the other rooms whose private names they can import."""

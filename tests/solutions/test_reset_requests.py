@@ -1,7 +1,7 @@
 """While a tenant is reset, its hosts and keys get 503, whoever waits for it gets an answer, and other tenants notice nothing."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +21,7 @@ from appliance.testing.running import Running
 from appliance.web.deleted_tenants import explain_fault
 from appliance.webapps.routes import required_access, subject_of
 from tests.api.resources import Resources, fresh
+from tests.backups.test_emptying import count_rows
 from tests.processes.world import wait_until
 
 FILES = {"solution.yaml": b"name: wanted\n", "collections/parts.yaml": b"name: parts\nfields:\n  - {name: number, type: text}\n"}
@@ -186,3 +187,72 @@ def test_a_reset_brings_apps_with_their_contents_and_skills(running: Running) ->
         with running.client(f"app-1--{name}.{running.config.domains.content}") as visitor:
             assert visitor.get("/").content == APP["public/index.html"]
         assert [each["name"] for each in client.get("/api/v1/skills").json()["data"]] == ["skill-0", "skill-1"]
+
+
+# -- what came before, or to a process that does not know of the reset yet
+
+
+def unknown(tenant: str) -> None:
+    """As in another process, which looked a moment ago whether the tenant is being reset."""
+    service._existing[tenant] = clock.monotonic() + 60, False
+
+
+def at_base_host(running: Running, client: httpx.Client) -> httpx.Response:
+    with running.client(running.config.domains.base, {"X-API-Key": client.headers["X-API-Key"]}) as at_base:
+        return at_base.post("/api/v1/documents", params={"name": "late.txt"}, content=b"late")
+
+
+LATE: dict[str, Callable[[Resources, httpx.Client, dict[str, str]], httpx.Response]] = {
+    "a document": lambda _, client, __: client.post("/api/v1/documents", params={"name": "late.txt"}, content=b"late"),
+    "an entity": lambda _, client, known: client.post(
+        f"/api/v1/datapool/{known['collection']}/entities", json={"number": "late", "total": 1}
+    ),
+    "an execution": lambda _, client, known: client.post(f"/api/v1/processes/{known['process']}/execute", json={}),
+    "one that is awaited": lambda _, client, known: client.post(
+        f"/api/v1/processes/{known['process']}/execute", params={"wait": 5}, json={}
+    ),
+    "a secret that the solution needs": lambda resources, client, known: client.delete(f"/api/v1/secrets/{known['secret']}"),
+    "at the base host": lambda resources, client, _: at_base_host(resources.running, client),
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_a_process_that_does_not_know_of_a_reset_writes_nothing(
+    running: Running, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    name = fresh("resetting")
+    with running.api(name) as client:
+        resources = Resources(running, name, client)
+        known = {"process": resources.process(), "collection": resources.collection(), "secret": resources.secret()}
+        with paused_reset(running, name, monkeypatch):
+            before = rows_of(name)
+            unknown(name)
+            check_refused(LATE[what](resources, client, known))
+            assert rows_of(name) == before
+            service._existing.pop(name)
+
+
+def rows_of(tenant: str) -> dict[str, int]:
+    """Without what counts requests."""
+    counted = ("key_usage", "key_address", "tally")
+    return {table: number for table, number in count_rows(tenant).items() if table not in counted}
+
+
+def test_an_upload_that_began_before_a_reset_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = fresh("resetting")
+    with running.api(name) as client, ThreadPoolExecutor(1) as threads:
+        Resources(running, name, client).process()
+        has_begun, may_end = threading.Event(), threading.Event()
+
+        def content() -> Iterator[bytes]:
+            yield b"x" * 100_000
+            has_begun.set()
+            assert may_end.wait(60)
+            yield b"x" * 100_000
+
+        sending = threads.submit(client.post, "/api/v1/documents", params={"name": "large.bin"}, content=content())
+        assert has_begun.wait(10), sending.result(10).text
+        with paused_reset(running, name, monkeypatch):
+            may_end.set()
+            check_refused(sending.result(60))
+            assert count(name, "document WHERE tenant_id = ?") == 0

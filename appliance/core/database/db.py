@@ -23,6 +23,7 @@ from appliance.core.sentences import Sentence
 
 from . import caches
 from .sqlite import Sqlite
+from .write_guards import WriteGuard, current_guard
 from .writers import Job, Writers, state
 
 T = TypeVar("T")
@@ -152,7 +153,8 @@ def log_failure(logger: logging.Logger, error: Exception, message: str, *args: A
 
 def submit(fn: Callable[[], T], *, is_shared: bool = False) -> "Future[T]":
     """Like `write`, without waiting: the future is resolved after the commit.  `fn` must be repeatable, as there."""
-    job = Job(fn, is_shared=is_shared)
+    guard = None if state.inside else current_guard()
+    job = Job(fn if guard is None else partial(_write_guarded, guard, fn), is_shared=is_shared)
     if state.inside:
         try:
             job.future.set_result(write(fn, is_shared=is_shared))
@@ -163,11 +165,22 @@ def submit(fn: Callable[[], T], *, is_shared: bool = False) -> "Future[T]":
     return job.future
 
 
+def _write_guarded(guard: WriteGuard, fn: Callable[[], T]) -> T:
+    """Inside a write: run `fn`, unless the guard refuses it; asked together with the first statement of `fn`."""
+    look_ahead(guard.sql, guard.params)
+    result = fn()
+    if rows(guard.sql, guard.params):
+        raise guard.refuse()
+    return result
+
+
 def write(fn: Callable[[], T], *, is_shared: bool = False) -> T:
     """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write.
 
     `fn` must be repeatable, because a transaction that fails can be run again from its start: it computes from values that it
     does not change, returns its results, and has effects outside the database only by `after_commit`.
+
+    In a request, it is refused if the request's guard says so (`write_guards`).
 
     While it runs, nothing else is written, in any process, so that it may look before it changes. `is_shared`: on a server, other
     shared functions run beside it. Each of its changes must then be safe on its own: by a unique constraint, by a fence or

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from appliance.connectors.network import resolving_for
+from appliance.core.database.write_guards import carry
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.pools import FOREIGN, REPLAY, PoolSize, open_pool
 from appliance.core.scope import TenantScope
@@ -52,7 +53,7 @@ class TenantThreads:
             if self._running[scope.tenant_id] >= self._share.per_tenant:
                 raise ConcurrencyLimited(self._share.limit_message, headers={"Retry-After": str(self._share.retry_seconds)})
             self._running[scope.tenant_id] += 1
-        future = self._threads.submit(_work_for, scope.tenant_id, work)
+        future = self._threads.submit(carry(_work_for), scope.tenant_id, work)
         future.add_done_callback(lambda _: self._release(scope.tenant_id))
         return future
 

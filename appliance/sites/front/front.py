@@ -11,6 +11,7 @@ from typing import Any, Literal
 from appliance.core import clock, ids
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config
+from appliance.core.database.write_guards import GuardedRequest, guarding
 from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
 from appliance.core.texts import Language
@@ -152,7 +153,10 @@ class Front:
             raise UnknownHost("this host name is not served here; check the address")
         if match.tenant is not None and (match.kind in CONTENT or not scope["path"].startswith(DURING_RESET)):
             service.refuse_reset(match.tenant)
-        with place.occupy(Origin(match.tenant or "", network_of(scope["gos.address"]))):
+            guarded = GuardedRequest(service.guard_of(match.tenant))
+        else:
+            guarded = GuardedRequest()
+        with guarding(guarded), place.occupy(Origin(match.tenant or "", network_of(scope["gos.address"]))):
             await place.take_turn(hash(headers.get(b"x-api-key") or headers.get(b"authorization")))
             scope["gos.host"], scope[PLACE] = match, place
             app = self._sites[match.kind] if match.kind in CONTENT else self._app
