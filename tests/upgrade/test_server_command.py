@@ -13,6 +13,7 @@ from appliance.core.config import Config, load_config
 from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.migrations import development, last_number
+from appliance.upgrade import journal as journals
 from appliance.upgrade import rehearse, roll_back, upgrade
 from appliance.upgrade.problems import UpgradeFailed
 from appliance.upgrade.swapping import migrate_compared
@@ -65,6 +66,22 @@ def test_a_use_by_another_machine_is_noticed(old: Config, tmp_path: Path) -> Non
         roll_back(old, Steps().report, lose_changes=False)
     roll_back(old, Steps().report, lose_changes=True)
     assert state_of(old) == former
+
+
+def test_a_use_that_begins_during_the_roll_back_is_noticed(old: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    upgrade(old, Steps().options())
+    new, save = state_of(old), journals.save_journal
+
+    def save_and_use(data: Path, journal: journals.Journal) -> None:
+        save(data, journal)
+        if journal.state == journals.ROLLING_BACK:
+            with psycopg.connect(old.database_url) as other:  # as the start of this release on another machine
+                other.execute("COMMENT ON TABLE migration IS NULL")
+
+    monkeypatch.setattr(journals, "save_journal", save_and_use)
+    with pytest.raises(UpgradeFailed, match="has used the database since the upgrade"):
+        roll_back(old, Steps().report, lose_changes=False)
+    assert state_of(old) == new
 
 
 def test_a_roll_back_that_is_killed_at_any_statement_changes_nothing(old: Config, tmp_path: Path) -> None:
