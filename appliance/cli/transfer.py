@@ -14,6 +14,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import open_presence
 from appliance.core.errors import AlreadyExists, InvalidRequest
+from appliance.datapool import measure_tenant
 from appliance.quotas import limits
 from appliance.solutions import SolutionServices, Transfers, read_folder, read_solution
 from appliance.tenants import service
@@ -86,6 +87,7 @@ def run_reset(args: argparse.Namespace) -> int:
         raise InvalidRequest("nothing was deleted; type the tenant's id, or use --yes")
     with opened_store(config) as sealer:
         service.get_tenant(args.id)
+        measure_tenant(service.system_scope(args.id))
         with _transfers(config, sealer) as transfers:
             deleted = transfers.resets.reset(service.system_scope(args.id), files, force=args.force).deleted
     print_result(args, f"tenant {args.id}: {deleted} rows deleted, {solution.name} applied", tenant=args.id, deleted=deleted)

@@ -59,7 +59,9 @@ def test_entities_beyond_the_default_are_refused_before_anything_is_written(impo
     before = rows()
     with pytest.raises(StorageFull) as refused:
         imported()
-    assert (rows(), refused.value.extra) == (before, {"quota": "entities", "needed": 8, "limit": 7, "retryable": False})
+    assert (rows(), refused.value.extra) == (
+        before, {"quota": "entities", "used": 0, "needed": 8, "limit": 7, "retryable": False}
+    )  # fmt: skip
     assert "has 8 entities" in refused.value.message
     assert "may have 7" in refused.value.message
     assert "--quota entities=8" in refused.value.message
@@ -78,7 +80,7 @@ def test_storage_is_counted_as_that_of_a_tenant(imported: Import) -> None:
     with pytest.raises(StorageFull) as refused:
         imported()
     assert (rows(), refused.value.extra) == (
-        before, {"quota": "storage", "needed": needed, "limit": needed - 1, "retryable": False}
+        before, {"quota": "storage", "used": 0, "needed": needed, "limit": needed - 1, "retryable": False}
     )  # fmt: skip
     assert f"--quota storage={needed}B" in refused.value.message
     limits.set_default("storage", needed)

@@ -29,5 +29,5 @@ def refuse_over_quota(file: sqlite3.Connection, own: Amounts) -> None:
         if limit is not None and needed > limit:
             text = format_amount(kind, round_up(needed) if kind.unit == "bytes" else needed)
             amounts = {"needed": text, "limit": format_amount(kind, limit)}
-            extra = {"quota": name, "needed": needed, "limit": limit, "retryable": False}
+            extra = {"quota": name, "used": 0, "needed": needed, "limit": limit, "retryable": False}
             raise StorageFull(_SENTENCES[name] % amounts, extra=extra)
