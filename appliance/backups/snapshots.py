@@ -52,6 +52,9 @@ def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
     for table in source.tables():
         refuse_stopping(should_stop)
         copy_rows(source, file, table)
+    for table, last in source.sequences().items():  # also to rows that were deleted since, so that no number is given out again
+        file.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        file.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
     build_text_indexes(file)
     file.execute("COMMIT")
 

@@ -68,6 +68,27 @@ def test_a_use_by_another_machine_is_noticed(old: Config, tmp_path: Path) -> Non
     assert state_of(old) == former
 
 
+def test_a_roll_back_gives_out_no_number_again(old: Config) -> None:
+    """Numbers of rows that were deleted before the upgrade are used up: followers and cursors have seen them."""
+    sequence = "pg_get_serial_sequence('log_line', 'id')"
+    with opened(old.database_url):
+        db.write(lambda: db.rows(f"SELECT setval({sequence}, 4711)"))
+    upgrade(old, Steps().options())
+    roll_back(old, Steps().report, lose_changes=False)
+    with opened(old.database_url):
+        assert db.write(lambda: db.rows(f"SELECT nextval({sequence})")) == [(4712,)]
+
+
+def test_a_roll_back_of_another_database_is_refused(old: Config) -> None:
+    upgrade(old, Steps().options())
+    with opened(old.database_url):
+        db.write(lambda: db.execute("DELETE FROM migration WHERE number = ?", (last_number(),)))
+        other = read_state()
+    with pytest.raises(UpgradeFailed, match=rf"the database has migration {last_number() - 1} and not {last_number()}"):
+        roll_back(old, Steps().report, lose_changes=True)
+    assert state_of(old) == other
+
+
 def test_a_use_that_begins_during_the_roll_back_is_noticed(old: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     upgrade(old, Steps().options())
     new, save = state_of(old), journals.save_journal
