@@ -7,6 +7,7 @@ from quart import request
 from appliance.api import make_blueprint, make_docs
 from appliance.console import register as register_console
 from appliance.core.config import Config
+from appliance.core.confinement import memory
 from appliance.core.interface import ui_folder
 from appliance.hooks import make_hooks
 from appliance.scim import make_scim
@@ -29,6 +30,7 @@ def build_pages(config: Config, services: Services) -> App:
     if config.demo.order_system:
         quart.register_blueprint(make_demo())
     quart.register_blueprint(build_root(config, services.threads))
+    memory.keep_loaded()  # Quart and the pages, which no collection of garbage needs to look at
     return cast(App, quart)
 
 

@@ -43,8 +43,8 @@ def run_serve(args: argparse.Namespace) -> int:
 def load_appliance(config: Config) -> tuple[ModuleType, Any]:
     """Import the composition root, while the processes of the sandbox start, if this one runs executions; returns both.
 
-    Garbage collection is off until `keep_loaded`: this loads nearly all modules, and scanning them repeatedly would take a fifth
-    of the start.
+    Garbage is collected from `memory.keep_loaded` on: this loads nearly all modules, and scanning them repeatedly would take a
+    fifth of the start.
     """
     memory.give_back()
     gc.disable()
@@ -55,12 +55,6 @@ def load_appliance(config: Config) -> tuple[ModuleType, Any]:
     from appliance.app import composition
 
     return composition, sandbox
-
-
-def keep_loaded() -> None:
-    """Turn garbage collection on again, for new objects only: scanning the modules would pause all requests for 0.2 s."""
-    gc.freeze()
-    gc.enable()
 
 
 def refuse_used_address(host: str, port: int) -> None:
@@ -82,7 +76,7 @@ def announce(config: Config) -> None:
     """Log that the appliance is ready, and its address."""
     import logging
 
-    keep_loaded()
+    memory.keep_loaded()
     where = f"{config.scheme}://{config.domains.base}{config.port_suffix}/"
     logging.getLogger("appliance").info("ready", extra={"fields": {"url": where, "data": str(config.data)}})
 
@@ -97,7 +91,7 @@ def run_worker(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     appliance.start()
-    keep_loaded()
+    memory.keep_loaded()
     stop.wait()
     appliance.stop()
     return 0

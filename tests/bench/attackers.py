@@ -33,7 +33,6 @@ from typing import Any
 
 import httpx
 
-from appliance.cli.serve import keep_loaded
 from appliance.core.confinement import memory
 from appliance.core.json_schema import compile_schema
 from appliance.core.json_schema.costs import MOST_COMPARED
@@ -66,7 +65,7 @@ def serve(folder: str) -> None:
     """Run an appliance until standard input ends; prints its port and the keys of its tenants first."""
     memory.give_back()
     running = start(make_config(Path(folder)))
-    keep_loaded()
+    memory.keep_loaded()
     keys = {tenant: running.key(tenant) for tenant in ("victim", "attacker")}
     print(json.dumps({"port": running.config.server.port, "keys": keys}), flush=True)
     sys.stdin.read()

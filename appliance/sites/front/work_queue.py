@@ -22,7 +22,7 @@ from appliance.monitor import REFUSALS
 
 from .processor_load import ProcessorLoad
 
-LEAST, USUAL = 3, 32
+LEAST, USUAL = 2, 32
 TICK = 0.1  # seconds between two adaptations
 LONGEST_TURN = 0.5  # seconds; a longer one waits for something else than the processor, and is given back
 MEAN_OF, MAX_NAMES = 64, 1_000
