@@ -18,8 +18,8 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database.presence import Presence, ServerCount, open_presence
 from appliance.core.interface import ui_folder
-from appliance.core.pools import open_request_pool
 from appliance.core.queue import TaskQueue
+from appliance.core.request_pools import open_request_pool
 from appliance.datapool import FileImports
 from appliance.datapool import service as datapool
 from appliance.documents import Uploads

@@ -7,9 +7,6 @@ A pool starts a thread when work arrives and fewer threads than its size exist. 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
-
-from .database.write_guards import carry
 
 
 @dataclass(frozen=True)
@@ -74,16 +71,3 @@ def open_pool(
 ) -> ThreadPoolExecutor:
     """Open a pool with `times` as many threads and `more`; `initializer` is called in each new thread."""
     return ThreadPoolExecutor(size.threads * times + more, thread_name_prefix=size.name, initializer=initializer)
-
-
-class RequestPool(ThreadPoolExecutor):
-    """A pool whose work belongs to the request that submits it (`write_guards`)."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `Executor.submit`."""
-        return super().submit(carry(fn), *args, **kwargs)
-
-
-def open_request_pool(*, more: int) -> RequestPool:
-    """Open the pool of requests, with `more` threads."""
-    return RequestPool(API.threads + more, thread_name_prefix=API.name)

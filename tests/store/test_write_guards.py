@@ -12,7 +12,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.database.write_guards import GuardedRequest, WriteGuard, carry, guard_request, guarding
 from appliance.core.errors import Overloaded
-from appliance.core.pools import open_request_pool
+from appliance.core.request_pools import open_request_pool
 from tests.processes.world import wait_until
 from tests.store.conftest import on_server
 
