@@ -23,7 +23,7 @@ LONG = (
 ONE_OF = 10
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
-LONG_SECONDS, ONE_OF_LONG = 3.0, 4
+LONG_SECONDS, ONE_OF_LONG = 1.25, 6
 COMMANDS = "tests/architecture/test_pages.py::test_the_commands_of_a_page_work"
 # Journeys, attacks, the contract, the cost of requests and the rules of the house are tested by each run, however long that takes.
 ALWAYS = ("tests/journeys/", "tests/redteam/", "tests/api/", "tests/bench/", "tests/architecture/")

@@ -68,10 +68,10 @@ def test_a_seed_selects_the_same_scripts_and_some_of_each_kind() -> None:
     assert [sum(kind in name for name in each) for kind in ("memory", "time") for each in samples] == [3, 3, 3, 2, 2, 2]
 
 
-def test_a_run_of_everything_has_the_long_tests_of_one_file_in_four_and_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = {f"tests/test_{number}.py::test_{each}" for number in range(8) for each in "xy"}
+def test_a_run_of_everything_has_the_long_tests_of_one_file_in_six_and_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = {f"tests/test_{number}.py::test_{each}" for number in range(12) for each in "xy"}
     monkeypatch.setattr(matrices, "read_long_tests", lambda: slow)
-    quick = {f"tests/test_{number}.py::test_z" for number in range(9)}
+    quick = {f"tests/test_{number}.py::test_z" for number in range(13)}
     names = {f"{each}[{number}]" for each in slow | quick for number in range(3)}
     samples = [names - left_out_long(names, seed) for seed in ("a", "a", "b")]
     assert samples[0] == samples[1] != samples[2]

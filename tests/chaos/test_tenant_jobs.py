@@ -125,9 +125,10 @@ def test_an_import_of_a_killed_server_is_shown_and_written_by_the_other(servers:
 def test_a_reset_of_a_killed_server_is_shown_and_made_by_the_other(servers: TwoServers) -> None:
     browser = sign_in(servers.folder)
     with servers.client(0, **browser) as here, servers.client(1, **browser) as there, servers.client(1) as api:
-        with halted(servers.database, "LOCK TABLE collection IN SHARE MODE") as observer:
+        api.post("/api/v1/documents", content=b"some text", params={"name": "a.txt"}).raise_for_status()
+        with halted(servers.database, "LOCK TABLE document IN SHARE MODE") as observer:
             start_reset(here)
-            wait_for_halt(observer, 'DELETE FROM "collection"%')
+            wait_for_halt(observer, 'DELETE FROM "document"%')
             assert PROGRESS in there.get(f"{RESET}?part=live").text
             servers.kill(0)
         wait_for_page(there, f"{RESET}?part=live", DONE)
