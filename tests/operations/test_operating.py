@@ -38,6 +38,14 @@ def read_until(operator: httpx.Client, path: str, is_reached: Callable[[httpx.Re
     return operator.get(BASE + path)
 
 
+def make_backup(operator: httpx.Client) -> dict[str, Any]:
+    """A backup, made now."""
+    backup: dict[str, Any] = data(operator.post(f"{BASE}/backups", json={}), 202)
+    ended = read_until(operator, f"/backups/{backup['number']}", lambda answer: answer.json()["data"]["state"] != "running")
+    assert (data(ended)["state"], data(ended)["encrypted"]) == ("done", True)
+    return backup
+
+
 def test_tenants_are_deleted_at_the_same_time(live: Running, operator: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"twin{number}" for number in range(3)]
     for name in names:
@@ -75,10 +83,7 @@ def test_a_tenant_from_creation_to_deletion(live: Running, operator: httpx.Clien
     assert {each["name"]: each.get("limit") for each in quotas}["entities"] == 5000
     assert data(operator.get(f"{BASE}/tenants/shop/quotas")) == quotas
 
-    backup = data(operator.post(f"{BASE}/backups", json={}), 202)
-    ended = read_until(operator, f"/backups/{backup['number']}", lambda answer: answer.json()["data"]["state"] != "running")
-    assert (data(ended)["state"], data(ended)["encrypted"]) == ("done", True)
-
+    backup = make_backup(operator)
     assert data(operator.delete(f"{BASE}/tenants/shop"), 202)["deletion"]["state"] == "running"
     read_until(operator, "/tenants/shop", lambda answer: answer.status_code == 404)
     assert data(operator.get(f"{BASE}/users/{user['id']}"))["memberships"] == []
@@ -184,6 +189,7 @@ def test_health_says_what_the_doctor_finds(live: Running, operator: httpx.Client
 
 
 def test_a_restore_is_rehearsed(operator: httpx.Client) -> None:
+    make_backup(operator)
     number = data(operator.post(f"{BASE}/rehearsals"), 202)["number"]
     wait_until(
         lambda: data(operator.get(f"{BASE}/rehearsals"))[0]["state"] != "running", seconds=120,
