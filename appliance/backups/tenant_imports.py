@@ -14,7 +14,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants import closed_tenants, people, quota_settings, service
+from appliance.tenants import closed_tenants, people, quota_settings, record_for_appliance, service
 
 from .copying import FileSource
 from .importing import ImportRequest, ImportResult, SecretReplacement
@@ -126,6 +126,7 @@ def _add_members(scope: TenantScope, request: ImportRequest, manifest: dict[str,
         people.store_member(scope, request.owner, "owner", approver=False)
     details = {"from": tenant["id"], "made_at": manifest["made_at"], **_trail_details(prepared.trail)}
     audit.record(scope, "tenant.import", scope.tenant_id, details)
+    record_for_appliance("tenant.import", scope.tenant_id, details, actor=request.actor)
     return ImportResult(scope.tenant_id, manifest, prepared.paused, unknown_logins)
 
 

@@ -25,7 +25,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents.models import DocumentRow
 from appliance.monitor import audit
-from appliance.tenants import ALL_SCOPES, people, service
+from appliance.tenants import ALL_SCOPES, appliance_scope, people, service
 from appliance.tenants.grants import (
     ConfirmationRequest,
     SecretDestination,
@@ -129,6 +129,8 @@ def test_a_broken_audit_trail_is_recorded_on_import(world: World, tmp_path: Path
         document = json.loads(entry.fields)
         assert (document["trail_broken_at"], document["trail_broken"]) == (2, "its content was changed")
         assert audit.verify(copy).intact
+        (made,) = audit.list_entries(appliance_scope(), audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
+        assert (made.subject, json.loads(made.fields)["from"]) == ("copy", "initech")
 
 
 def test_an_export_is_imported_under_another_name(world: World, tmp_path: Path) -> None:
