@@ -129,8 +129,8 @@ def test_a_broken_audit_trail_is_recorded_on_import(world: World, tmp_path: Path
         document = json.loads(entry.fields)
         assert (document["trail_broken_at"], document["trail_broken"]) == (2, "its content was changed")
         assert audit.verify(copy).intact
-        (made,) = audit.list_entries(appliance_scope(), audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
-        assert (made.subject, json.loads(made.fields)["from"]) == ("copy", "initech")
+        (of_appliance,) = audit.list_entries(appliance_scope(), audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
+        assert (of_appliance.subject, json.loads(of_appliance.fields)["from"]) == ("copy", "initech")
 
 
 def test_an_export_is_imported_under_another_name(world: World, tmp_path: Path) -> None:
