@@ -73,8 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.repeat_writes:
         repeat_writes()
     if config.option.record_long_tests and not hasattr(config, "workerinput"):
-        if not config.option.all or not _runs_everything(config):
-            raise pytest.UsageError("--record-long-tests needs all tests: use --all and name none")
+        if not config.option.all or config.option.keyword or not _runs_everything(config):
+            raise pytest.UsageError("--record-long-tests needs all tests: use --all, name none and select none with -k")
         config.pluginmanager.register(matrices.LongTestsRecorder())
 
 

@@ -16,7 +16,7 @@ BOTH_DATABASES = (
 )
 HOSTILE = ("test_hostile_javascript", "test_hostile_php")
 KILLS = "test_a_kill_at_any_statement_leaves_a_whole_state"
-LONG = (
+ONLY_WITH_ALL = (
     "test_the_second_before_a_deletion_is_restored_by_postgresql",
     "test_a_reset_that_was_under_way_is_restored_by_postgresql_and_completed",
 )
@@ -39,7 +39,7 @@ def commit() -> str:
 def left_out(items: Iterable[pytest.Item], seed: str) -> set[str]:
     """The ids of the tests that only `--all` runs; the same for the same seed."""
     names = {item.nodeid for item in items}
-    duplicates = {item.nodeid for item in items if _is_duplicate(item, names) or getattr(item, "originalname", "") in LONG}
+    duplicates = {item.nodeid for item in items if _is_duplicate(item, names) or getattr(item, "originalname", "") in ONLY_WITH_ALL}
     scripts = defaultdict(list)
     for item in items:
         if getattr(item, "originalname", "") in HOSTILE:
@@ -89,7 +89,10 @@ class LongTestsRecorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[function_of(report.nodeid)] += report.duration
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Not after a run that was interrupted."""
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            return
         LONG_TESTS.write_text("".join(f"{name}\n" for name in sorted(select_long_tests(self._seconds))), "utf-8")
 
 

@@ -100,7 +100,7 @@ class TenantResets:
         if job is None:
             raise Conflict("the tenant was deleted while it was being reset")
         if job.id != own.id:
-            raise Conflict("this reset has ended, and another one of the tenant has begun since; look at it when that is done")
+            raise Conflict("this reset has ended, and another one has begun; check the tenant when that is done")
         if job.problem is not None:
             raise Conflict(job.problem.message, details=job.problem.details)
         return Reset(job.result["deleted"], job.result["failed"])

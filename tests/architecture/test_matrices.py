@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -85,6 +85,19 @@ def test_long_tests_are_recorded_except_those_that_always_run() -> None:
     name = "tests/{}.py::test_x".format
     seconds = {name("core/test_ids"): LONG_SECONDS, name("core/test_a"): LONG_SECONDS - 0.1, name("journeys/test_b"): 60.0}
     assert select_long_tests(seconds) == [name("core/test_ids")]
+
+
+def test_a_complete_run_is_recorded_and_an_interrupted_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "LONG_TESTS", tmp_path / "long.txt")
+    recorder = matrices.LongTestsRecorder()
+    phases = (("core/a.py::x[1]", "call", 1.0), ("core/a.py::x[2]", "setup", 0.5), ("core/a.py::y", "call", 1.0))
+    for nodeid, phase, seconds in phases:
+        report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, cast(Any, phase), duration=seconds)
+        recorder.pytest_runtest_logreport(report)
+    recorder.pytest_sessionfinish(pytest.ExitCode.INTERRUPTED)
+    assert not (tmp_path / "long.txt").exists()
+    recorder.pytest_sessionfinish(pytest.ExitCode.TESTS_FAILED)
+    assert (tmp_path / "long.txt").read_text() == "core/a.py::x\n"
 
 
 def test_each_recorded_long_test_exists() -> None:

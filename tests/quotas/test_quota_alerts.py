@@ -75,15 +75,15 @@ def test_an_alert_fires_while_a_quota_is_nearly_used_up(running: Running, watche
 def test_an_alert_of_any_quota_names_those_that_are_nearly_used_up(running: Running, watched: Resources) -> None:
     watched.entity(watched.collection())
     alert = create(watched, above=50)
-    assert look(watched, running, alert)["now"] == "no quota is used to more than 50 %"
+    assert look(watched, running, alert)["now"] == "no quota is more than 50 % used"
     fill_up(running, watched, "entities")
     fill_up(running, watched, "storage")
     seen = look(watched, running, alert)
     assert seen["state"] == "firing"
-    assert seen["now"] == "these quotas are used to more than 50 %: storage (100 %), entities (100 %)"
+    assert seen["now"] == "these quotas are more than 50 % used: storage (100 %), entities (100 %)"
     assert seen["says"] == "more than 50 % of a quota are in use"
     quota_settings.change_quotas(watched.scope, {"entities": "1M"})
-    assert look(watched, running, alert)["now"] == "this quota is used to more than 50 %: storage (100 %)"
+    assert look(watched, running, alert)["now"] == "this quota is more than 50 % used: storage (100 %)"
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -166,5 +166,5 @@ def test_a_reset_does_not_tell_the_result_of_another_one(cluster: Processes, mon
         hang(cluster, NewJob(records.RESET))
 
     monkeypatch.setattr(process.runner, "_run", run_and_begin_another)
-    with pytest.raises(Conflict, match="this reset has ended, and another one of the tenant has begun since"):
+    with pytest.raises(Conflict, match="this reset has ended, and another one has begun"):
         process.resets.reset(cluster.scope, FILES)

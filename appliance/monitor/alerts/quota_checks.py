@@ -11,10 +11,10 @@ QuotaReader = Callable[[TenantScope, str], QuotaState]
 
 _ONE = mark_error("%(percent)s %% of the quota %(quota)s are in use, at most %(allowed)s %% allowed")
 _UNLIMITED = mark_error("the quota %(quota)s has no limit")
-_NONE = mark_error("no quota is used to more than %(allowed)s %%")
+_NONE = mark_error("no quota is more than %(allowed)s %% used")
 _SEVERAL = {
-    True: mark_error("this quota is used to more than %(allowed)s %%: %(quotas)s"),
-    False: mark_error("these quotas are used to more than %(allowed)s %%: %(quotas)s"),
+    True: mark_error("this quota is more than %(allowed)s %% used: %(quotas)s"),
+    False: mark_error("these quotas are more than %(allowed)s %% used: %(quotas)s"),
 }
 _SHARE = mark_error("%(quota)s (%(percent)s %%)")
 

@@ -92,7 +92,7 @@ def acknowledge_rejections(tenant_id: str, destination: str, total: int, *, scop
 def _acknowledge(tenant_id: str, destination: str, total: int, scope: TenantScope) -> None:
     if not db.execute(_ACKNOWLEDGE, (total, tenant_id, destination, total, total)):
         raise NotFound(Sentence(
-            "audit.%(destination)s has refused no records of the audit trail of %(tenant)s that somebody has to acknowledge",
+            "nothing that audit.%(destination)s refused of the audit trail of %(tenant)s is left to acknowledge",
             destination=destination[:40], tenant=tenant_id[:80],
         ))  # fmt: skip
     audit.record(scope, "audit.acknowledge", tenant_id, {"destination": destination, "records": total})
