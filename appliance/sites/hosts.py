@@ -7,6 +7,7 @@ from appliance.web import App, Services
 
 from .cdn.cdn import Cdn
 from .front.coded_errors import CodedErrors
+from .front.readers import Readers
 from .shares.share_gate import ShareGate
 from .shares.share_pages import SharePages
 from .shares.shares import ShareSite
@@ -22,16 +23,17 @@ from .webapps.webapps import WebAppSites
 
 def build_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:
     """The application by kind of host: WebApps with their gate, previews, and the CDN."""
-    sender = Sender(services.blobs, services.threads)
+    sender, readers = Sender(services.blobs, services.threads), Readers(services.languages)
     codes = EmailCodes(services.sealer, open_counts)
     emails = CodeEmails(codes, services.governance.executor, services.languages)
     share_gate = ShareGate(services.documents.shares, services.limits.password_checks, codes, emails)
-    shares = ShareSite(services.documents.shares, share_gate, sender, SharePages(templates, services.languages))
-    apps = WebAppSites(services.webapps.apps, sender, gate, Routes(services, sender))
+    shares = ShareSite(services.documents.shares, share_gate, sender, SharePages(templates, readers))
+    apps = WebAppSites(services.webapps.apps, sender, gate, Routes(services, sender), readers)
     return {
         "webapp": LoggedRequests(
-            CodedErrors(DomainRedirects(apps, services.webapps.domains.table, services.config)), services.webapps.requests
+            CodedErrors(DomainRedirects(apps, services.webapps.domains.table, services.config), readers),
+            services.webapps.requests, readers,
         ),
-        "preview": CodedErrors(PreviewSites(services.webapps.apps, services.sealer, apps, sender)),
-        "cdn": CodedErrors(Cdn(services.documents.publications, sender, shares)),
+        "preview": CodedErrors(PreviewSites(services.webapps.apps, services.sealer, apps, sender), readers),
+        "cdn": CodedErrors(Cdn(services.documents.publications, sender, shares, readers), readers),
     }

@@ -31,6 +31,9 @@ from .quart_adapter import make_quart as make_quart
 from .quart_adapter import view as view
 from .refusal_pages import PAGE_POLICY as PAGE_POLICY
 from .refusal_pages import refusal_page as refusal_page
+from .refusals import BACK as BACK
+from .refusals import VARY as VARY
+from .refusals import Reader as Reader
 from .refusals import as_coded as as_coded
 from .refusals import error_response as error_response
 from .refusals import refuse as refuse

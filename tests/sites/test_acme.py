@@ -20,6 +20,7 @@ from appliance.sites.front.tls import ServerConfig, build_server_config
 from appliance.sites.front.transport import Transport
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
+from appliance.web import answer
 from appliance.webapps.certificates import Authority, Certificates, Issuer, Registration, Worker
 from appliance.webapps.certificates.issuing import CertificateRequest, CertificateStatus
 from appliance.webapps.certificates.models import OrderRow
@@ -89,14 +90,16 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Certif
     config: Config = make_config(folder, server__tls="internal", tls__http_port=free_port())
     server = build_server_config(config, certificates)
     withdraw = certificates.on_change(server.reload)
-    with serving(server, Transport(nothing_else, config, server)):
+    with serving(server, Transport(refuse_unknown, config, server)):
         yield certificates, server
     withdraw()
     db.close_database()
 
 
-async def nothing_else(scope: Any, receive: Any, send: Any) -> None:
-    """The rest of the appliance, which these tests do not use."""
+async def refuse_unknown(scope: Any, receive: Any, send: Any) -> None:
+    """The front: only requests to a host that it does not know reach it from the plain listener."""
+    assert dict(scope["headers"])[b"host"] == b"unknown.example.com", scope["path"]
+    await answer(send, 421, b"", [])
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from appliance.blobs import Pieces
+from appliance.core.catalogues import Languages
 from appliance.core.errors import ApplianceError, Gone, Overloaded
 from appliance.sites.front.coded_errors import CodedErrors
+from appliance.sites.front.readers import Readers
 from appliance.testing.running import Running
 from appliance.web import Receive, Scope, Send
 from tests.sites.test_cdn import DOCUMENTS, publish, upload
@@ -133,5 +135,5 @@ def test_a_started_response_is_not_restarted() -> None:
         raise AssertionError("nobody reads")
 
     with pytest.raises(Overloaded):
-        asyncio.run(CodedErrors(half)({"gos.request_id": "r"}, receive, send))
+        asyncio.run(CodedErrors(half, Readers(Languages(list)))({"gos.request_id": "r"}, receive, send))
     assert sent == ["http.response.start"]

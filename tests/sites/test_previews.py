@@ -72,7 +72,7 @@ def test_access_requires_a_link(visitor: httpx.Client) -> None:
     for path in ("/", "/docs/", "/absent", "/?gos_preview=", f"/?gos_preview=9999999999999.{'A' * 43}"):
         answer = visitor.get(path)
         assert answer.status_code == 403
-        assert b"Ask the sender of the link for a new one" in answer.content
+        assert "ask the sender of the link for a new one" in answer.json()["error"]["message"]
         assert_private(answer)
 
 

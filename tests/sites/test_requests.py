@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.core.catalogues import Languages
+from appliance.sites.front.readers import Readers
 from appliance.sites.front.scope_keys import VISITOR
 from appliance.sites.webapps.requests import LoggedRequests
 from appliance.tenants import HostMatch
@@ -17,6 +19,8 @@ from appliance.webapps.access import ANONYMOUS, Visitor
 from appliance.webapps.traffic import HandledRequest, Quotas, RequestLog
 from tests.sites.route_shop import executions
 from tests.sites.test_webapps import deploy, new_app, site
+
+READERS = Readers(Languages(list))
 
 
 class RecordingLog(RequestLog):
@@ -44,7 +48,7 @@ def ask(app: Any, log: RequestLog, **more: Any) -> int:
     async def receive() -> Any:
         raise AssertionError("nobody reads")
 
-    asyncio.run(LoggedRequests(app, log)(scope, receive, send))
+    asyncio.run(LoggedRequests(app, log, READERS)(scope, receive, send))
     return int(statuses[0])
 
 

@@ -10,6 +10,8 @@ from typing import Protocol
 from appliance.core.errors import Detail
 from appliance.core.sentences import Sentence
 
+from .messages import to_sentence
+
 # The most that one thread does while it blocks the others: about 10 ms of checks and 20 ms of building errors.
 MOST_CHECKS, MOST_ERRORS = 1_000_000, 1_000
 # A worker's time limits: to decide whether a value is valid and find the first error, and to list more errors.
@@ -69,9 +71,9 @@ def current_worker() -> Worker | None:
 
 def details_of(findings: Findings, under: str) -> list[Detail]:
     """The problems with their pointers below `under`, and a note if some are not listed."""
-    details = [Detail(under + each.pointer, each.code, each.message) for each in findings.problems]
+    details = [Detail(under + each.pointer, each.code, to_sentence(each.code, each.message)) for each in findings.problems]
     if not findings.is_complete:
-        message = "There may be more problems, too many to be listed. Correct this one and send the value again."
+        message = Sentence("There may be more problems, too many to be listed. Correct this one and send the value again.")
         details.append(Detail(under, "problems_not_listed", message))
     return details
 
@@ -79,6 +81,6 @@ def details_of(findings: Findings, under: str) -> list[Detail]:
 def too_costly(reason: OutOfBounds, under: str) -> Detail:
     message = Sentence(
         "%(reason)s Send a smaller value, or have the schema simplified: fewer alternatives, shorter enums, simpler patterns.",
-        reason=reason,
+        reason=str(reason),
     )
     return Detail(under, "too_costly", message)

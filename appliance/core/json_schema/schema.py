@@ -37,12 +37,13 @@ from .checking import (
 )
 from .costs import Costs, estimate
 from .graph import Document, Graph, TooLarge, read_document
+from .messages import to_sentence
 from .patterns import TooManyPatterns, costs_of
 from .values import Work, as_json, exact_work, quick_work
 
 # Replaces the value in the library's error messages, so that no secret is repeated in them.
 _MASK = "the value"
-_TOO_DEEP = "The value is nested too deeply, or holds something that JSON cannot."
+_TOO_DEEP = Sentence("The value is nested too deeply, or holds something that JSON cannot.")
 # A larger value goes to the worker without counting its members first.
 _MAX_INLINE_BYTES = 1 << 18
 _MAX_CACHED_BYTES = 1 << 16
@@ -199,7 +200,7 @@ def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
         return [Detail(f"{where}/{pointer_token(name)}", kind.name, "This member is not known here.") for name in kind.unexpected]
     message = error.message[:500]
-    return [Detail(where, kind.name, Sentence("%(message)s%(message2)s.", message=message[:1].upper(), message2=message[1:]))]
+    return [Detail(where, kind.name, to_sentence(kind.name, f"{message[:1].upper()}{message[1:]}."))]
 
 
 def pointer_token(part: str | int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from appliance.core.errors import Detail, Overloaded
 from appliance.core.json_schema import Findings, OutOfBounds, Question
 from appliance.core.json_schema.checking import CHECK_SECONDS, LIST_SECONDS
+from appliance.core.sentences import Sentence
 from appliance.sandbox.evaluation.schema_worker import MEMORY_BYTES
 from appliance.sandbox.pool.conversation import Conversation, Lost, Overdue
 from appliance.sandbox.pool.lane import Busy
@@ -44,7 +45,9 @@ class SchemaChecker:
                 "checking this value against its schema takes long, and other values are being checked; send it again later",
                 headers={"Retry-After": "2"},
             ) from refusal
-        raise OutOfBounds(f"To check this value against its schema takes more than {MEMORY_BYTES >> 20} MB.")
+        raise OutOfBounds(
+                Sentence("To check this value against its schema takes more than %(size)s MB.", size=MEMORY_BYTES >> 20)
+            )
 
     def process_ids(self) -> list[int]:
         return self._lane.process_ids()
@@ -54,7 +57,9 @@ class SchemaChecker:
         try:
             answer = self._ask(slot, CHECK_SECONDS, "check", question.schema, question.value)
         except Overdue as fault:
-            raise OutOfBounds(f"To check this value against its schema takes longer than {CHECK_SECONDS:g} s.") from fault
+            raise OutOfBounds(
+                Sentence("To check this value against its schema takes longer than %(seconds)s s.", seconds=f"{CHECK_SECONDS:g}")
+            ) from fault
         first, is_complete = answer.problems, not answer.problems
         if first and question.lists:
             try:

@@ -9,10 +9,11 @@ from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
 from appliance.documents.sharing import DeliverableContent, Publications
 from appliance.sites.delivery import represent
+from appliance.sites.front.readers import Readers
 from appliance.sites.front.representation import Representations
 from appliance.sites.shares.share_gate import PREFIX
 from appliance.sites.webapps.sending import Sender
-from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
+from appliance.web import App, Exchange, Receive, Scope, Send
 
 CACHE_SECONDS = 0.5  # how long a document may still be delivered after it stops being public
 MAX_CACHED = 5_000
@@ -30,10 +31,10 @@ class CachedDocument:
 class Cdn:
     """Serves public documents with GET and HEAD; passes requests under `/s/` to `shares`."""
 
-    def __init__(self, publications: Publications, sender: Sender, shares: App) -> None:
+    def __init__(self, publications: Publications, sender: Sender, shares: App, readers: Readers) -> None:
         self._publications = publications
         self._sender = sender
-        self._shares = shares
+        self._shares, self._readers = shares, readers
         self._cache: OrderedDict[tuple[str, str], CachedDocument] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,12 +43,12 @@ class Cdn:
             return
         if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("public documents support only GET and HEAD", headers={"Allow": "GET, HEAD"})
-            await refuse(send, error, scope["gos.request_id"])
+            await self._readers.refuse(error, scope, send)
             return
         tenant = TenantScope(scope["gos.host"].tenant, "site")
         document = await self._find(tenant, scope["path"].removeprefix("/"))
         if document is None:
-            await answer(send, 404, b"not found", MISSING)
+            await self._readers.refuse_missing(scope, send, MISSING)
             return
         plan = document.representations.plan(scope["method"], 200, dict(scope["headers"]))
         sent = await self._sender.send(tenant, plan, Exchange(scope, receive, send))
@@ -73,6 +74,4 @@ class Cdn:
         return fresh
 
 
-MISSING = (
-    (b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"),
-)  # fmt: skip
+MISSING = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))

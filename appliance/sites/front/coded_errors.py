@@ -1,7 +1,9 @@
 """Turns coded errors on the content hosts into responses, as long as the response has not started."""
 
 from appliance.core.errors import ApplianceError
-from appliance.web import App, Receive, Scope, Send, TrackedSend, refuse
+from appliance.web import App, Receive, Scope, Send, TrackedSend
+
+from .readers import Readers
 
 
 class CodedErrors:
@@ -10,8 +12,9 @@ class CodedErrors:
     An error after the response has started closes the connection, so that a truncated body is not taken for a complete one.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, readers: Readers) -> None:
         self._app = app
+        self._readers = readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tracked = TrackedSend(send)
@@ -20,4 +23,4 @@ class CodedErrors:
         except ApplianceError as error:
             if tracked.started:
                 raise
-            await refuse(send, error, scope["gos.request_id"])
+            await self._readers.refuse(error, scope, send)

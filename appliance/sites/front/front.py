@@ -14,16 +14,16 @@ from appliance.core.config import Config
 from appliance.core.database.write_guards import GuardedRequest, guarding
 from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
-from appliance.core.texts import Language
 from appliance.monitor import metrics
 from appliance.tenants import PLACE, match_host, service
-from appliance.web import App, Exchange, Receive, Scope, Send, answer, refuse
+from appliance.web import App, Exchange, Reader, Receive, Scope, Send, answer, refuse
 
 from . import request_spans
 from .networks import Networks
 from .pace import Incoming, Outgoing, Pace
 from .places import Origin, RequestSlot, RequestSlots
 from .proxy_logins import ProxyLogins
+from .readers import Readers
 from .work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Front:
         languages: Languages | None = None,
     ) -> None:  # fmt: skip
         """`languages` of the pages that it makes itself; without, they are English."""
-        self._languages = languages or Languages(list)
+        self._readers = Readers(languages or Languages(list))
         self._app = app
         self._sites = sites
         self._config = config
@@ -124,7 +124,7 @@ class Front:
         except ApplianceError as error:
             if status:
                 raise
-            await refuse(send_response, error, request_id, page_in=self._page_language(scope, headers))
+            await refuse(send_response, error, request_id, self._reader(scope, headers))
         except asyncio.CancelledError:
             if not outgoing.stalled:
                 raise
@@ -166,11 +166,10 @@ class Front:
         readiness = Readiness("ok") if path == "/healthz" else self._read_readiness()
         await answer(send, 200 if readiness.status == "ok" else 503, readiness.to_json(), [(b"content-type", b"application/json")])
 
-    def _page_language(self, scope: Scope, headers: dict[bytes, bytes]) -> Language | None:
-        """The language of a page that refuses the request; None for a program."""
-        if not _wants_page(scope, headers):
-            return None
-        return self._languages.choose("", headers.get(b"accept-language", b"").decode("latin1"))
+    def _reader(self, scope: Scope, headers: dict[bytes, bytes]) -> Reader | None:
+        """Who reads why the request is refused, which may be before its host is known; None for a program."""
+        match = match_host(headers.get(b"host", b"").decode("latin1"), self._config.domains)
+        return self._readers.of_visitor(scope) if match.kind in CONTENT else self._readers.of_page(scope)
 
     def _read_readiness(self) -> Readiness:
         return Readiness("stopping") if self._is_draining else self._readiness()
@@ -207,14 +206,6 @@ def _add_security(headers: list[tuple[bytes, bytes]], status: int) -> None:
     if not any(name.lower() == b"content-security-policy" for name, _ in headers):
         headers.append((b"content-security-policy", _DATA_POLICY))
     headers += _SECURITY if status != 302 else _SECURITY_OF_REDIRECTS
-
-
-def _wants_page(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Whether a person views the response in a browser, as opposed to a program."""
-    if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/api/"):
-        return False
-    mode = headers.get(b"sec-fetch-mode")
-    return mode == b"navigate" if mode is not None else b"text/html" in headers.get(b"accept", b"").lower()
 
 
 def _is_site(scope: Scope) -> bool:

@@ -376,7 +376,7 @@ class Http2(http2.H2Protocol):
 
 
 def _error_response(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    body = error_response(error, ids.new("req"), for_visitor=True).body
+    body = error_response(error, ids.new("req")).body
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
     return headers, body
 

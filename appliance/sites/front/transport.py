@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.core import clock, ids
 from appliance.core.config import Config
-from appliance.core.errors import InvalidRequest, UnknownHost
+from appliance.core.errors import InvalidRequest
 from appliance.tenants import match_host, split_host
 from appliance.web import App, Receive, Scope, Send, answer, refuse
 from appliance.webapps.domains import CHALLENGE_PATH
@@ -50,8 +50,7 @@ class Transport:
             return
         scope["gos.request_id"] = ids.new("req")
         if match_host(header, self._config.domains).kind == "unknown":
-            unknown = UnknownHost("this host name is not served here; check the address")
-            await refuse(send, unknown, scope["gos.request_id"])
+            await self._front(scope, receive, send)  # which refuses it, on a page in the language of a person
         elif scope["method"] not in ("GET", "HEAD") or _has_header(scope, b"x-api-key"):
             # Its content has already been exposed on the way here; a redirect would hide that.
             await refuse(send, InvalidRequest("this port accepts no data and no API key; use https"), scope["gos.request_id"])

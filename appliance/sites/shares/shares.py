@@ -17,7 +17,7 @@ from appliance.sites.front.representation import ResponsePlan
 from appliance.sites.sign_in.visiting import Page, Redirect
 from appliance.sites.webapps.forms import read_form
 from appliance.sites.webapps.sending import Sender
-from appliance.web import Exchange, Headers, Receive, Scope, Send, TrackedSend, answer, refuse
+from appliance.web import Exchange, Headers, Receive, Scope, Send, TrackedSend, answer
 
 from .share_gate import PREFIX, PendingCheck, ShareGate, ShareRequest, response_headers
 from .share_pages import SAFE, SharePages
@@ -42,7 +42,7 @@ class ShareSite:
         if scope["method"] not in ("GET", "HEAD", "POST") or (scope["method"] == "POST" and rest):
             allowed = "GET, HEAD" if rest else "GET, HEAD, POST"
             error = MethodNotAllowed(Sentence("a share supports only %(allowed)s", allowed=allowed), headers={"Allow": allowed})
-            await refuse(send, error, scope["gos.request_id"])
+            await self._pages.readers.refuse(error, scope, send)
             return
         opened = None
         if token and rest in ("", FILE):

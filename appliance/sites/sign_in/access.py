@@ -19,10 +19,11 @@ from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.monitor import Line, write_lines
 from appliance.sites.front.buckets import BucketLimit, Buckets
+from appliance.sites.front.readers import Readers
 from appliance.sites.webapps.forms import read_form
 from appliance.tenants.oidc import OidcClient, ProviderFailed
 from appliance.tenants.sign_in import EmailCodes, open_counts
-from appliance.web import Exchange, Scope, Send, Services, answer, in_thread, refuse
+from appliance.web import Exchange, Scope, Send, Services, answer, in_thread
 from appliance.webapps.access import ANONYMOUS, Access, Visitor, Visits
 
 from .code_emails import CodeEmails
@@ -124,7 +125,7 @@ class AccessGate:
                 "this app requires a sign-in; open %(origin)s%(sign_in)s in a browser and sign in",
                 origin=request.http.origin, sign_in=SIGN_IN,
             )
-            await refuse(send, SignInRequired(message), scope["gos.request_id"])
+            await self._pages.readers.refuse(SignInRequired(message), scope, send)
 
     async def _send_error(self, error: ApplianceError, request: SignInRequest, scope: Scope, send: Send) -> None:
         if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, or a misconfigured provider
@@ -134,7 +135,7 @@ class AccessGate:
             values = {"title": mark("Not signed in"), "message": error.message}
             await self._show(Page("problem.html", values, error.status, headers=error.headers), request, send)
         else:
-            await refuse(send, error, scope["gos.request_id"])
+            await self._pages.readers.refuse(error, scope, send)
 
     def _log_failure(self, request: SignInRequest, error: ApplianceError, request_id: str) -> None:
         """Write a line to the tenant's log; limited, so that repeated attempts do not fill it."""
@@ -187,5 +188,5 @@ def build_gate(services: Services, egress: Egress, templates: Path) -> AccessGat
     codes = EmailCodes(services.sealer, open_counts)
     emails = CodeEmails(codes, services.governance.executor, services.languages)
     sign_in = SignIn(services.webapps.visits, codes, emails, provider, services.config.base_url)
-    pages = SignInPages(templates / "sites", services.languages)
+    pages = SignInPages(templates / "sites", Readers(services.languages))
     return AccessGate(services.webapps.visits, sign_in, pages, services.threads, services.governance.executor.submit)

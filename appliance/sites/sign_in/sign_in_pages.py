@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from appliance.core.catalogues import Languages
-from appliance.sites.webapps.pages import SitePages, policy_of
+from appliance.sites.front.readers import Readers
+from appliance.sites.webapps.pages import VARYING, SitePages, policy_of
 
 from .visiting import SIGN_IN_COOKIE, SIGN_IN_MS, Page, Redirect, SignInRequest
 
@@ -14,8 +14,9 @@ VISIT_SECONDS = 7 * 86_400
 class SignInPages:
     """Renders the templates of a folder; the content security policy allows only their inline style, by its digest."""
 
-    def __init__(self, templates: Path, languages: Languages) -> None:
-        self._pages = SitePages(templates, languages)
+    def __init__(self, templates: Path, readers: Readers) -> None:
+        self.readers = readers
+        self._pages = SitePages(templates, readers.languages)
 
     def render(self, response: Page | Redirect, request: SignInRequest) -> tuple[int, bytes, Headers]:
         """Status, body and headers of the response to `request`."""
@@ -26,7 +27,8 @@ class SignInPages:
         html = self._pages.html(response.template, values, request.http.headers.get("accept-language", ""))
         headers = [(name.lower().encode(), value.encode("latin1", "replace")) for name, value in response.headers.items()]
         policy = (b"content-security-policy", policy_of(html).encode())
-        return response.status, html.encode(), [(b"content-type", b"text/html; charset=utf-8"), policy, *_SAFE, *cookies, *headers]
+        own = ((b"content-type", b"text/html; charset=utf-8"), policy, VARYING)
+        return response.status, html.encode(), [*own, *_SAFE, *cookies, *headers]
 
 
 _SAFE: Headers = [

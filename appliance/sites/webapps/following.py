@@ -10,6 +10,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, MethodNotAllowed
+from appliance.core.texts import ENGLISH, Language
 from appliance.processes import Execution
 from appliance.processes.engine import FINISHED, completion
 from appliance.processes.executions import service as executions
@@ -18,7 +19,7 @@ from appliance.tenants import PLACE
 from appliance.web import HEARTBEAT, HEARTBEAT_SECONDS, encode_event, wait_for_disconnect
 
 from .origins import check_origin
-from .route_answers import DEFAULT_HEADERS, SANDBOX_HEADERS, Reply, as_json, failure_of, visible_output
+from .route_answers import DEFAULT_HEADERS, SANDBOX_HEADERS, VARYING, Reply, as_json, failure_of, visible_output
 from .route_calls import RouteCall
 from .sending import Sender
 from .tickets import Tickets
@@ -39,14 +40,14 @@ def state_of(row: Execution) -> str:
     return _STATES.get(row.status, "running")
 
 
-def to_view(row: Execution, follow: str) -> dict[str, Any]:
-    """What a browser sees of its execution."""
+def to_view(row: Execution, follow: str, language: Language = ENGLISH) -> dict[str, Any]:
+    """What a browser sees of its execution; an error in this language."""
     view: dict[str, Any] = {"status": state_of(row), "follow": follow}
     if row.status == "succeeded":
         view["output"] = visible_output(row.output)
     elif row.status in FINISHED:
         error = failure_of(row.error)
-        view["error"] = {"code": error.code, "message": error.message}
+        view["error"] = {"code": error.code, "message": language.translate(error.message)}
     return view
 
 
@@ -69,7 +70,7 @@ class ExecutionFollower:
         execution_id = self._tickets.open(call.tenant, call.app, call.holder, ticket)
         row = await self._load(call, execution_id)
         if not call.wants("text/event-stream"):
-            reply = as_json(200, {"success": True, "data": to_view(row, call.request.path)})
+            reply = as_json(200, {"success": True, "data": to_view(row, call.request.path, call.language)}, *VARYING)
             return reply if row.status in FINISHED else reply.with_headers(("retry-after", "1"))
         if call.request.headers.get("last-event-id") in ("succeeded", "failed"):
             return Reply(204)  # stops EventSource from reconnecting
@@ -93,7 +94,7 @@ class ExecutionFollower:
         disconnected = asyncio.ensure_future(wait_for_disconnect(call.exchange.receive))
         try:
             send = call.exchange.send
-            headers = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *SANDBOX_HEADERS)
+            headers = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *SANDBOX_HEADERS, *VARYING)
             await send(
                 {"type": "http.response.start", "status": 200, "headers": Reply(200, b"", (*headers, *DEFAULT_HEADERS)).encoded()}
             )
@@ -119,7 +120,7 @@ class ExecutionFollower:
         while not disconnected.done() and clock.monotonic() - started_at < LONGEST_SECONDS:
             row = await self._load(call, execution_id)
             if (state := state_of(row)) != last:
-                yield _event(state, to_view(row, call.request.path))
+                yield _event(state, to_view(row, call.request.path, call.language))
                 last, last_sent = state, clock.monotonic()
             if row.status in FINISHED:
                 return

@@ -7,10 +7,11 @@ shared domain can make a browser send or set cookies, but not lie about the orig
 from collections.abc import Mapping
 
 from appliance.core.errors import BrowserCallRefused
+from appliance.core.texts import mark_error
 
 READING = ("GET", "HEAD")
-_CROSS_SITE = "this call comes from another site; open the app itself and try again"
-_NO_ORIGIN = "the origin of this call is unknown; send Sec-Fetch-Site or Origin as browsers do, or JSON without cookies"
+_CROSS_SITE = mark_error("this call comes from another site; open the app itself and try again")
+_NO_ORIGIN = mark_error("the origin of this call is unknown; send Sec-Fetch-Site or Origin as browsers do, or JSON without cookies")
 
 
 def check_origin(method: str, own: str, headers: Mapping[str, str], *, public: bool) -> None:

@@ -12,6 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from appliance.core import texts
 from appliance.core.catalogues import Languages
 
+VARYING = (b"vary", b"accept-language")
+"""The header of a page in the language of its reader."""
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 

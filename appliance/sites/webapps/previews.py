@@ -8,7 +8,9 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.texts import mark_error
 from appliance.sites.front.scope_keys import VISITOR
 from appliance.web import Exchange, Receive, Request, Scope, Send, answer
 from appliance.webapps import WebApps
@@ -18,7 +20,7 @@ from .sending import Sender
 from .webapps import Index, Site, WebAppSites
 
 COOKIE = "__Host-gos_preview"
-CLOSED = b"This preview needs a valid link, and links expire. Ask the sender of the link for a new one.\n"
+CLOSED = mark_error("this preview needs a valid link, and links expire; ask the sender of the link for a new one")
 MAX_INDEXES = 20
 _PRIVATE = ((b"cache-control", b"private, no-store"), (b"x-robots-tag", b"noindex"))
 _REPLACED = frozenset({b"expires", *(name for name, _ in _PRIVATE)})
@@ -47,9 +49,7 @@ class PreviewSites:
                 await _set_cookie(send, scope["path"], rest, (token, until))
                 return
         elif VISITOR not in scope:
-            await answer(
-                send, 403, CLOSED, [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
-            )
+            await self._sites.readers.refuse(PolicyDenied(CLOSED), scope, send)
             return
         site = await self._sender.in_thread(partial(self._site, tenant, match.app, match.version))
         await self._sites.respond(tenant, match.app, site, Exchange(scope, receive, send))

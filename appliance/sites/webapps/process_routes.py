@@ -113,7 +113,7 @@ class ProcessRoutes:
             redirects = plain_form and route.then and not (isinstance(row.output, dict) and "$response" in row.output)
             return _redirect(route.then) if redirects else _output(call, row)
         if row.status in FINISHED:
-            return to_error_reply(failure_of(row.error), call.request.request_id, as_page=call.wants_page)
+            return to_error_reply(failure_of(row.error), call.request.request_id, call.language, as_page=call.wants_page)
         if plain_form and route.then:
             return _redirect(route.then)
         browser = call.browser or new_browser()
@@ -146,7 +146,7 @@ def _output(call: RouteCall, row: Execution) -> Reply:
         return success(row.output)
     except ProcessFailed as error:
         log.warning("the output of %s cannot be sent to a visitor of %s: %s", row.id, call.app, error.message)
-        return to_error_reply(ProcessFailed(FAILED), call.request.request_id, as_page=call.wants_page)
+        return to_error_reply(ProcessFailed(FAILED), call.request.request_id, call.language, as_page=call.wants_page)
 
 
 def _for_visitor(error: ApplianceError, route: Route) -> ApplianceError:

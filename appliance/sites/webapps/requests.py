@@ -5,8 +5,9 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
+from appliance.sites.front.readers import Readers
 from appliance.sites.front.scope_keys import LOG_FIELDS, VISITOR
-from appliance.web import App, Receive, Scope, Send, refuse
+from appliance.web import App, Receive, Scope, Send
 from appliance.webapps.access import ANONYMOUS
 from appliance.webapps.traffic import HandledRequest, RequestLog
 
@@ -14,8 +15,8 @@ from appliance.webapps.traffic import HandledRequest, RequestLog
 class LoggedRequests:
     """Passes the requests of visitors on; requests by the appliance itself are neither limited nor logged."""
 
-    def __init__(self, app: App, log: RequestLog) -> None:
-        self._app = app
+    def __init__(self, app: App, log: RequestLog, readers: Readers) -> None:
+        self._app, self._readers = app, readers
         self._log = log
         self._quotas = log.quotas
 
@@ -40,7 +41,7 @@ class LoggedRequests:
             if (refusal := self._check_quota(match.tenant, match.app)) is None:
                 await self._app(scope, receive, count_and_send)
             else:
-                await refuse(count_and_send, refusal, scope["gos.request_id"])
+                await self._readers.refuse(refusal, scope, count_and_send)
         finally:
             self._quotas.add_sent(match.tenant, match.app, sent)
             self._log.add(_to_log_entry(scope, status, sent, (clock.monotonic() - started_at) * 1000))

@@ -9,7 +9,8 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, ProcessFailed, Rejected, http_status
 from appliance.core.sentences import Sentence
-from appliance.web import PAGE_POLICY, error_response, refusal_page
+from appliance.core.texts import ENGLISH, Language, mark, mark_error
+from appliance.web import BACK, PAGE_POLICY, VARY, error_response, refusal_page
 
 Pairs = tuple[tuple[str, str], ...]
 DEFAULT_HEADERS: Pairs = (
@@ -24,7 +25,10 @@ _OWN_HEADER = re.compile(r"x-[a-z0-9-]{1,60}")
 _NOT_OWN = ("x-content-type-options", "x-forwarded-", "x-frame-options", "x-request-id", "x-robots-tag", "x-accel-")
 _VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
 _LOCATION = re.compile(r"(/(?![/\\])|https?://)[\x21-\x7e]{0,1999}")
-FAILED = "this did not work; try again later, and if it keeps failing, give the request id to the app's owner"
+FAILED = mark_error("this did not work; try again later, and if it keeps failing, give the request id to the app's owner")
+INVALID = mark("Some of the entered values are not valid:")
+VARYING: Pairs = tuple((name.lower(), value.lower()) for name, value in VARY.items())
+"""The header of a response whose sentences are in the visitor's language."""
 
 
 @dataclass(frozen=True)
@@ -99,23 +103,24 @@ def failure_of(error: Mapping[str, Any] | None) -> ApplianceError:
     return ProcessFailed(FAILED)
 
 
-def to_error_reply(error: ApplianceError, request_id: str, *, as_page: bool = False) -> Reply:
-    """The response for a coded error; a page if a plain form was sent."""
+def to_error_reply(error: ApplianceError, request_id: str, language: Language = ENGLISH, *, as_page: bool = False) -> Reply:
+    """The response for a coded error, in the language of the visitor; a page if a plain form was sent."""
     status = http_status(error)
     extra = tuple((name.lower(), value) for name, value in error.headers.items())
     if as_page:
         own = (("content-type", "text/html; charset=utf-8"), ("content-security-policy", PAGE_POLICY))
-        return Reply(status, _page(error, request_id), (*own, *extra))
-    body = error_response(error, request_id, for_visitor=True).body
-    return Reply(status, body, (("content-type", "application/json"), *SANDBOX_HEADERS, *extra))
+        return Reply(status, _page(error, request_id, language), (*own, *VARYING, *extra))
+    body = error_response(error, request_id, visitor=language).body
+    return Reply(status, body, (("content-type", "application/json"), *SANDBOX_HEADERS, *VARYING, *extra))
 
 
 def _label(pointer: str) -> str:
     return pointer.strip("/").replace("/", " ").replace("_", " ")
 
 
-def _page(error: ApplianceError, request_id: str) -> bytes:
+def _page(error: ApplianceError, request_id: str, language: Language) -> bytes:
     """An error page for people who know field names, but not processes or pointers."""
-    fields = [f"{_label(each.pointer)}: {each.message}" for each in error.details if each.pointer.strip("/")]
-    lines = ["Some of the entered values are not valid:", *fields] if fields else [error.message]
-    return refusal_page(lines, request_id, ("/", "Back to the app"))
+    translate, gettext = language.translate, language.catalogue.gettext
+    fields = [f"{_label(each.pointer)}: {translate(each.message)}" for each in error.details if each.pointer.strip("/")]
+    lines = [gettext(INVALID), *fields] if fields else [translate(error.message)]
+    return refusal_page(lines, request_id, ("/", gettext(BACK)), language=language)

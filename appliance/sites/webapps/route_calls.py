@@ -6,6 +6,7 @@ from functools import cached_property
 from appliance.core.errors import PolicyDenied, SignInRequired
 from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
+from appliance.core.texts import ENGLISH, Language
 from appliance.web import Exchange, Request
 from appliance.webapps.access import Visitor
 from appliance.webapps.routes import Access
@@ -15,12 +16,13 @@ from .tickets import browser_of, holder_of
 
 @dataclass(frozen=True)
 class RouteCall:
-    """A request by `visitor` to the app `app`; `tenant` is the scope in the name of the app."""
+    """A request by `visitor`, who reads `language`, to the app `app`; `tenant` is the scope in the name of the app."""
 
     exchange: Exchange
     tenant: TenantScope
     app: str
     visitor: Visitor
+    language: Language = ENGLISH
 
     @property
     def request(self) -> Request:

@@ -13,6 +13,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, PolicyDenied, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.core.texts import mark_error
 from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
 from appliance.sites.front.buckets import BucketLimit, Buckets
@@ -33,7 +34,7 @@ from .tickets import Tickets
 
 log = logging.getLogger(__name__)
 REFUSED_LOG_LIMIT = BucketLimit(20, 600)  # log lines about refused calls per address
-SUSPENDED = (
+SUSPENDED = mark_error(
     "this app is not allowed to do this now, because no owner has confirmed its access; try again later, or tell the operator of "
     "the app: an owner can confirm it in the console, under Confirmations"
 )
@@ -58,7 +59,7 @@ class Routes:
 
     def __init__(self, services: Services, sender: Sender) -> None:
         tickets = Tickets(services.sealer)
-        self._threads, self._sender = services.threads, sender
+        self._threads, self._sender, self._languages = services.threads, sender, services.languages
         self._buckets = Buckets(services.limits.servers)
         self._following = ExecutionFollower(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
@@ -78,7 +79,8 @@ class Routes:
         if match is None and not path.startswith(PREFIX) and (not allowed or (request.has_file and method in ("GET", "HEAD"))):
             return False
         tenant = TenantScope(request.tenant.tenant_id, f"webapp:{request.app}", request_id=scope["gos.request_id"])
-        call = RouteCall(request.exchange, tenant, request.app, request.visitor)
+        language = self._languages.choose("", request.exchange.request.headers.get("accept-language", ""))
+        call = RouteCall(request.exchange, tenant, request.app, request.visitor, language)
         started_at = clock.monotonic()
         with logs.log_context(request_id=call.request.request_id):
             reply = await self._perform(call, match, allowed, is_suspended=is_suspended(request.allowed_until))
@@ -116,7 +118,7 @@ class Routes:
             raise MethodNotAllowed(message, headers={"Allow": ", ".join(allowed)})
         except Exception as fault:  # noqa: BLE001  logged by _to_coded
             error = _to_coded(await explain_fault_in_thread(self._threads, fault, call.tenant.tenant_id))
-            return to_error_reply(error, call.request.request_id, as_page=call.wants_page)
+            return to_error_reply(error, call.request.request_id, call.language, as_page=call.wants_page)
 
     async def _serve(self, call: RouteCall, match: Match) -> Reply:
         route = match.route

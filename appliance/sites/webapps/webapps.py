@@ -8,10 +8,11 @@ from urllib.parse import parse_qsl
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
+from appliance.sites.front.readers import Readers
 from appliance.sites.front.representation import Representations
 from appliance.sites.front.scope_keys import VISITOR
 from appliance.sites.sign_in.access import AccessGate
-from appliance.web import Exchange, Receive, Scope, Send, answer, refuse
+from appliance.web import Exchange, Receive, Scope, Send, answer
 from appliance.webapps import ServedVersion, WebApps, changes
 from appliance.webapps.access import ANONYMOUS
 from appliance.webapps.files import headers_for
@@ -62,11 +63,11 @@ class Site:
 class WebAppSites:
     """Serves the hosts of WebApps: routes first, then files."""
 
-    def __init__(self, webapps: WebApps, sender: Sender, gate: AccessGate, routes: Routes) -> None:
+    def __init__(self, webapps: WebApps, sender: Sender, gate: AccessGate, routes: Routes, readers: Readers) -> None:
         self._webapps = webapps
         self._sender = sender
         self._gate = gate
-        self._routes = routes
+        self._routes, self.readers = routes, readers
         self._sites: dict[tuple[str, str], Site] = {}
         self._changes = 0
         changes.subscribe(self._mark_stale)
@@ -83,7 +84,7 @@ class WebAppSites:
         tenant = TenantScope(match.tenant, "site")
         site = await self._site(tenant, match.app)
         if site.served.number is None:
-            await refuse(send, UnknownHost("this host name is not served here; check the address"), scope["gos.request_id"])
+            await self.readers.refuse(UnknownHost("this host name is not served here; check the address"), scope, send)
         elif site.index is None or VISITOR in scope:
             await self.respond(tenant, match.app, site, Exchange(scope, receive, send))
         else:
@@ -102,9 +103,9 @@ class WebAppSites:
             return
         if scope["method"] not in ("GET", "HEAD"):
             error = MethodNotAllowed("the files of a WebApp support only GET and HEAD", headers={"Allow": "GET, HEAD"})
-            await refuse(send, error, scope["gos.request_id"])
+            await self.readers.refuse(error, scope, send)
         elif site.index is None:
-            await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
+            await self.readers.refuse(NotFound("nothing is published here yet; publish a version"), scope, send)
         else:
             await self._serve(tenant, app, site, exchange, hides)
 
@@ -156,7 +157,7 @@ class WebAppSites:
         if isinstance(match, Moved):
             await self._redirect(send, match, scope["query_string"])
         elif match is None:
-            await answer(send, 404, b"not found", [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS])
+            await self.readers.refuse_missing(scope, send, _HEADERS)
         else:
             headers: Mapping[bytes, bytes] = dict(scope["headers"])
             plan = index.representations(match.path).plan(scope["method"], match.status, headers)
