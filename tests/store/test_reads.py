@@ -1,6 +1,9 @@
 """Reads on both dialects: one state inside a snapshot, statements that take too long, statements that fail inside a write."""
 
+import gc
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import peewee
 import pytest
@@ -47,6 +50,30 @@ def test_a_snapshot_ends_with_an_error() -> None:
         fail()
     db.write(lambda: note("later"))
     assert notes() == ["later"]
+
+
+def test_threads_that_end_leave_no_connection_open() -> None:
+    """Threads come and go, and the next collection of all garbage may be half an hour away."""
+    gc.collect()
+    gc.disable()
+    try:
+        run_in_thread(notes)
+        before = count_descriptors()
+        for _ in range(10):
+            run_in_thread(notes)
+        assert count_descriptors() == before
+    finally:
+        gc.enable()
+
+
+def run_in_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def count_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

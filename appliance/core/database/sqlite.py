@@ -30,6 +30,19 @@ _SAVEPOINT = "inner_part"  # With nested savepoints of one name, SQLite uses the
 _pause = threading.Event()
 
 
+class _OpenConnection:
+    """Closes a connection together with its thread.  By itself it would stay open until the next collection of all garbage, because
+    it and its cache of statements refer to each other."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __del__(self) -> None:
+        self._connection.close()
+
+
 class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
     """A connection per thread; `is_writing` says whether the current thread is the writer."""
 
@@ -40,9 +53,11 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
 
     def __init__(self, path: str, is_writing: Callable[[], bool]) -> None:
         self._is_writing = is_writing
-        super().__init__(path, timeout=BUSY_SECONDS)
+        # Without its check of the thread, because what a thread has left may be removed by another one.
+        super().__init__(path, timeout=BUSY_SECONDS, check_same_thread=False)
 
     def _add_conn_hooks(self, conn: sqlite3.Connection) -> None:
+        self._state.open_connection = _OpenConnection(conn)
         super()._add_conn_hooks(conn)
         _use_wal(conn)
         for pragma in _PRAGMAS + (_WRITER_PRAGMAS if self._is_writing() else _READER_PRAGMAS):
