@@ -364,10 +364,10 @@ def test_every_condition_is_described_in_a_sentence() -> None:
 
 def test_a_full_disk_is_reported_in_percent(world: World, acme: TenantScope) -> None:
     alert = world.alerts.create_alert(acme, AlertSpec("Disk", Condition("disk_full", above=90)))
-    assert (world.watch(), describe(Condition("disk_full", above=90))) == (0, "more than 90 % of the appliance's disk are in use")
+    assert (world.watch(), describe(Condition("disk_full", above=90))) == (0, "more than 90 % of the appliance's disk is in use")
     world.used = 90.04
     assert world.watch() == 1
     (event,) = world.alerts.list_events(acme, alert.id, PageRequest()).items
-    assert event.text == "90 % of the appliance's disk are in use, at most 90 % allowed"
+    assert event.text == "90 % of the appliance's disk is in use, at most 90 % allowed"
     with pytest.raises(ValidationFailed):
         world.alerts.create_alert(acme, AlertSpec("Disk", Condition("disk_full", above=100)))

@@ -1,4 +1,4 @@
-"""An alert fires while more than so many percent of a quota are in use, by the same figures as the page of quotas."""
+"""An alert fires while more than so many percent of a quota is in use, by the same figures as the page of quotas."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -56,14 +56,14 @@ def test_an_alert_fires_while_a_quota_is_nearly_used_up(running: Running, watche
     alert = create(watched, quota="entities", above=80)
     seen = look(watched, running, alert)
     assert (seen["state"], seen["now"]) == ("ok", "the quota entities has no limit")
-    assert seen["says"] == "more than 80 % of the quota entities are in use"
+    assert seen["says"] == "more than 80 % of the quota entities is in use"
     collection = watched.collection()
     used = running.services.limits.quotas.read_state(watched.scope, "entities").used
     fifth = used + 10
     quota_settings.change_quotas(watched.scope, {"entities": str(5 * fifth)})
     add(watched, collection, 4 * fifth - used)
     seen = look(watched, running, alert)
-    assert (seen["state"], seen["now"]) == ("ok", "80 % of the quota entities are in use, at most 80 % allowed")
+    assert (seen["state"], seen["now"]) == ("ok", "80 % of the quota entities is in use, at most 80 % allowed")
     add(watched, collection, fifth // 2)
     assert look(watched, running, alert)["state"] == "firing"
     watched.ask("DELETE", f"/datapool/{collection}", params={"allow_loss": "true"})
@@ -81,7 +81,7 @@ def test_an_alert_of_any_quota_names_those_that_are_nearly_used_up(running: Runn
     seen = look(watched, running, alert)
     assert seen["state"] == "firing"
     assert seen["now"] == "these quotas are more than 50 % used: storage (100 %), entities (100 %)"
-    assert seen["says"] == "more than 50 % of a quota are in use"
+    assert seen["says"] == "more than 50 % of a quota is in use"
     quota_settings.change_quotas(watched.scope, {"entities": "1M"})
     assert look(watched, running, alert)["now"] == "this quota is more than 50 % used: storage (100 %)"
 
@@ -97,9 +97,9 @@ def test_every_quota_can_be_watched_by_the_figures_of_its_page(
     quotas = {each["name"]: each for each in watched.ask("GET", "/quotas")}
     percent = round(100 * quotas[name]["used"] / quotas[name]["limit"], 1)
     if name == "requests_per_day":  # this request and those before it are counted within two seconds
-        assert seen["now"].endswith(" % of the quota requests_per_day are in use, at most 99.99 % allowed")
+        assert seen["now"].endswith(" % of the quota requests_per_day is in use, at most 99.99 % allowed")
     else:
-        assert seen["now"] == f"{percent:g} % of the quota {name} are in use, at most 99.99 % allowed"
+        assert seen["now"] == f"{percent:g} % of the quota {name} is in use, at most 99.99 % allowed"
 
 
 @pytest.mark.parametrize(("condition", "pointer", "expected"), [

@@ -25,7 +25,7 @@ class QuotaView(View):
         int | float | None, Field(description="The most that it may use; absent if there is no limit.")
     ] = None
     percent: Annotated[float | None, Field(description="`used` in percent of `limit`; absent without a limit.")] = None
-    is_near: Annotated[bool, Field(description="Whether 80 percent or more of the limit are in use.")]
+    is_near: Annotated[bool, Field(description="Whether 80 percent or more of the limit is in use.")]
     period: Annotated[
         Literal["day", "month"] | None,
         Field(description="How long a count lasts before it begins again, in UTC; absent for what a tenant has at any time."),

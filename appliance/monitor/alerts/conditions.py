@@ -119,9 +119,9 @@ _SENTENCES: Mapping[str, str] = {
     "integration_failing of one": mark_error("%(integration)s is not responding"),
     "no_execution of a process": mark_error("no execution of %(process)s was started for %(window)s"),
     "expiring": mark_error("an API key or a certificate expires within %(window)s"),
-    "quota": mark_error("more than %(percent)s %% of a quota are in use"),
-    "quota of one": mark_error("more than %(percent)s %% of the quota %(quota)s are in use"),
-    "disk_full": mark_error("more than %(percent)s %% of the appliance's disk are in use"),
+    "quota": mark_error("more than %(percent)s %% of a quota is in use"),
+    "quota of one": mark_error("more than %(percent)s %% of the quota %(quota)s is in use"),
+    "disk_full": mark_error("more than %(percent)s %% of the appliance's disk is in use"),
 }
 
 

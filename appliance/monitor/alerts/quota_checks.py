@@ -9,7 +9,7 @@ from appliance.quotas import KINDS, QuotaState, find_limit
 
 QuotaReader = Callable[[TenantScope, str], QuotaState]
 
-_ONE = mark_error("%(percent)s %% of the quota %(quota)s are in use, at most %(allowed)s %% allowed")
+_ONE = mark_error("%(percent)s %% of the quota %(quota)s is in use, at most %(allowed)s %% allowed")
 _UNLIMITED = mark_error("the quota %(quota)s has no limit")
 _NONE = mark_error("no quota is more than %(allowed)s %% used")
 _SEVERAL = {
@@ -20,7 +20,7 @@ _SHARE = mark_error("%(quota)s (%(percent)s %%)")
 
 
 def check_quota(scope: TenantScope, name: str, above: float, read_state: QuotaReader) -> tuple[bool, str]:
-    """Whether more than `above` percent of a quota are in use, and a sentence that says how many."""
+    """Whether more than `above` percent of a quota is in use, and a sentence that says how many."""
     percent = read_state(scope, name).percent if _has_limit(scope, name) else None
     if percent is None:
         return False, _UNLIMITED % {"quota": name}
