@@ -144,6 +144,14 @@ def test_images_and_services_start_the_appliance_the_same_way() -> None:
         assert "gos serve" in text, name
 
 
+def test_a_documented_build_keeps_the_health_check() -> None:
+    """Podman drops it, with a warning, from the format that it builds by default."""
+    pages = [ROOT / "Containerfile", *(ROOT / "docs").glob("*.md")]
+    builds = [line for page in pages for line in page.read_text("utf-8").splitlines() if "podman build" in line]
+    assert builds
+    assert [line for line in builds if "podman build --format docker" not in line] == []
+
+
 def test_set_up_installs_first_what_the_preparation_of_runtimes_imports() -> None:
     """It begins while everything else is still being downloaded."""
     (names,) = re.findall(r"^preparing='(.*)'$", (ROOT / "packaging/setup.sh").read_text("utf-8"), re.MULTILINE)
