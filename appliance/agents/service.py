@@ -12,6 +12,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.errors import Draining
 from appliance.core.events import hub
 from appliance.core.leases import Lease
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.pools import AGENT
 from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import PROMPT, PeriodicJob, Rest, Scheduler
@@ -117,12 +118,16 @@ class AgentRuns:
     def _due(self) -> list[tuple[str, str]]:
         now = clock.now_ms()
         sql = (
-            "SELECT tenant_id, id FROM agent_run WHERE status = 'waiting' AND next_run_at <= ? ORDER BY next_run_at LIMIT ?"
+            "SELECT tenant_id, id FROM agent_run WHERE status = 'waiting' AND next_run_at <= ? "  # noqa: S608
+            f"AND tenant_id NOT IN ({FENCED}) ORDER BY next_run_at LIMIT ?"
         )
         due = [(row[0], row[1]) for row in db.rows(sql, (now, _BATCH))]
         if self._queue.has_messages(1):
             return due
-        lost = "SELECT tenant_id, id FROM agent_run WHERE status = 'queued' AND created_at < ? ORDER BY created_at LIMIT ?"
+        lost = (
+            "SELECT tenant_id, id FROM agent_run WHERE status = 'queued' AND created_at < ? "  # noqa: S608
+            f"AND tenant_id NOT IN ({FENCED}) ORDER BY created_at LIMIT ?"
+        )
         rows = db.rows(lost, (now - _LOST_AFTER_MS, _BATCH))
         return due + [(row[0], row[1]) for row in rows if row[1] not in self._submitted]
 

@@ -18,6 +18,7 @@ FINISHED = ("succeeded", "failed", "cancelled")
 LEASES = LeaseTable(
     AgentRunRow, ("tenant_id", "id"), lease="lease_until", owner="owner", fence="fence", running="status = 'running'",
     on_claim="status = 'running', claims = claims + 1, next_run_at = NULL, waiting_for = NULL", on_reclaim="status = 'queued'",
+    stops_with_tenant=True,
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from appliance.core.database import db
+from appliance.core.database.bulk.short_writes import Permission
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import service
@@ -16,7 +17,7 @@ from appliance.webapps.domains import name_ownership
 from appliance.webapps.domains import service as domains
 
 from .copying import open_source
-from .emptying import Permission, empty_tables, stop_work
+from .emptying import empty_tables, stop_work
 from .jobs import records
 from .problems import JobControl
 from .tenant_tables import EXPORTED, NOT_EXPORTED

@@ -1,4 +1,5 @@
-"""Ends the unfinished work of one tenant: in the database when it is closed, in the file of its export before that is imported."""
+"""Ends the unfinished work of one tenant: in the database when it is closed or reset, in the file of its export before that is
+imported."""
 
 import re
 import sqlite3
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.bulk import short_writes
+from appliance.core.database.bulk.short_writes import Permission, Rows
 from appliance.core.scope import TenantScope
 
 
@@ -29,30 +32,54 @@ _CLEARED = Reason(
 )  # fmt: skip
 _ENDED = "('succeeded', 'failed', 'cancelled', 'timed_out', 'expired', 'skipped')"
 _RELEASE = "owner = NULL, next_run_at = NULL, waiting_for = NULL, fence = fence + 1"
-# The statements that end unfinished work of one tenant, with named parameters: what processes continue, and the rest.
+
+
+@dataclass(frozen=True)
+class _Unfinished:
+    """Unfinished work of a tenant in one table, and the assignments that end it, with named parameters.
+
+    `conditions`: it matches one of these, each of which an index finds, and no row that has ended.  `claimed`: the condition of
+    what a process works on now, which is no more than all processes have threads.
+    """
+
+    table: str
+    assignments: str
+    conditions: tuple[str, ...]
+    claimed: str = ""
+
+
+# What processes continue.
 _RUNS = (
-    (
-        f"UPDATE execution SET status = 'cancelled', error = :error, finished_at = :now, wait_reason = NULL, {_RELEASE} "  # noqa: S608
-        f"WHERE tenant_id = :tenant AND finished_at IS NULL AND status NOT IN {_ENDED}"
+    _Unfinished(
+        "execution",
+        f"status = 'cancelled', error = :error, finished_at = :now, wait_reason = NULL, {_RELEASE}",
+        tuple(
+            f"status = '{each}' AND finished_at IS NULL" for each in ("scheduled", "queued", "running", "waiting", "cancelling")
+        ),
+        "status IN ('running', 'cancelling') AND finished_at IS NULL AND owner IS NOT NULL",
     ),
-    (
-        f"UPDATE agent_run SET status = 'cancelled', error = :error, finished_at = :now, {_RELEASE} "  # noqa: S608
-        f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
+    _Unfinished(
+        "agent_run",
+        f"status = 'cancelled', error = :error, finished_at = :now, {_RELEASE}",
+        tuple(f"status = '{each}'" for each in ("queued", "running", "waiting")),
+        "status = 'running' AND owner IS NOT NULL",
     ),
-    (
-        "UPDATE approval SET status = 'cancelled', closed_at = :now WHERE tenant_id = :tenant "
-        "AND (status = 'pending' OR (status = 'approved' AND used_at IS NULL AND action_digest IS NOT NULL))"
+    _Unfinished(
+        "approval",
+        "status = 'cancelled', closed_at = :now",
+        ("status = 'pending'", "status = 'approved' AND used_at IS NULL AND action_digest IS NOT NULL"),
     ),
-    (
-        "UPDATE integration_call SET status = 'failed', outcome = CASE WHEN status = 'running' THEN 'unknown' ELSE 'not_done' END, "
-        "error = :call_error, finished_at = :now WHERE tenant_id = :tenant AND status IN ('queued', 'running')"
+    _Unfinished(
+        "integration_call",
+        "status = 'failed', outcome = CASE WHEN status = 'running' THEN 'unknown' ELSE 'not_done' END, error = :call_error, "
+        "finished_at = :now",
+        ("status = 'queued'", "status = 'running'"),
+        "status = 'running'",
     ),
-    (
-        "UPDATE webhook_delivery SET status = 'failed', next_try_at = NULL, finished_at = :now WHERE tenant_id = :tenant "
-        "AND status = 'pending'"
-    ),
-    "UPDATE firing SET status = 'failed', error = :why, next_try_at = NULL WHERE tenant_id = :tenant AND status = 'pending'",
+    _Unfinished("webhook_delivery", "status = 'failed', next_try_at = NULL, finished_at = :now", ("status = 'pending'",)),
+    _Unfinished("firing", "status = 'failed', error = :why, next_try_at = NULL", ("status = 'pending'",)),
 )
+# The parts of these, and what only the file of an export needs.
 _PARTS = (
     (
         "UPDATE step_run SET status = 'cancelled', finished_at = :now, next_run_at = NULL "  # noqa: S608
@@ -63,17 +90,41 @@ _PARTS = (
 _PARAMETER = re.compile(r":([a-z_]+)")
 
 
-def stop_runs(scope: TenantScope) -> None:
-    """Inside the write that closes a tenant or begins its reset: cancel what it has begun, so that no process continues it."""
+def stop_claimed(scope: TenantScope) -> None:
+    """Inside the write that closes a tenant or begins its reset: cancel what processes work on now: they write nothing more.
+
+    The rest can only go on by a claim, and nobody claims work of such a tenant; `stop_runs` cancels it.
+    """
     values = _parameters(scope, _CLEARED)
-    for statement in _RUNS:
-        db.execute(_PARAMETER.sub("?", statement), tuple(values[name] for name in _PARAMETER.findall(statement)))
+    for each in _RUNS:
+        if each.claimed:
+            sql = f"UPDATE {each.table} SET {each.assignments} WHERE tenant_id = :tenant AND {each.claimed}"  # noqa: S608
+            db.execute(_PARAMETER.sub("?", sql), _values_in(sql, values))
+
+
+def stop_runs(scope: TenantScope, permission: Permission) -> None:
+    """Cancel in short writes what a tenant has begun that is closed or being reset."""
+    values = _parameters(scope, _CLEARED)
+    for each in _RUNS:
+        assignments = _PARAMETER.sub("?", each.assignments)
+        for condition in each.conditions:
+            rows = Rows(each.table, f"tenant_id = ? AND {condition}", (scope.tenant_id,))
+            short_writes.change(permission, rows, assignments, _values_in(each.assignments, values), 0)
 
 
 def stop_in_file(scope: TenantScope, file: sqlite3.Connection) -> None:
     """Cancel the same, and its parts, in the file of an export."""
-    for statement in (*_RUNS, *_PARTS):
-        file.execute(statement, _parameters(scope, _IMPORTED))
+    values = _parameters(scope, _IMPORTED)
+    for each in _RUNS:
+        unfinished = " OR ".join(f"({condition})" for condition in each.conditions)
+        sql = f"UPDATE {each.table} SET {each.assignments} WHERE tenant_id = :tenant AND ({unfinished})"  # noqa: S608
+        file.execute(sql, values)
+    for sql in _PARTS:
+        file.execute(sql, values)
+
+
+def _values_in(sql: str, values: Mapping[str, str | int]) -> tuple[str | int, ...]:
+    return tuple(values[name] for name in _PARAMETER.findall(sql))
 
 
 def _parameters(scope: TenantScope, reason: Reason) -> Mapping[str, str | int]:

@@ -17,6 +17,7 @@ class Collection(TenantModel):
     version = BigIntegerField()
     created_at = BigIntegerField()
     updated_at = BigIntegerField()
+    removal_lease = BigIntegerField(null=True)  # it is deleted, and until then a process removes its entities
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "name")

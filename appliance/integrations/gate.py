@@ -7,6 +7,7 @@ from typing import TypeVar
 from appliance.connectors.contract import ConnectorError
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.scope import TenantScope
 from appliance.integrations import circuit as deciding
 from appliance.integrations.call_slots import CallSlots, ProcessSlots, SlotRequest
@@ -75,10 +76,10 @@ def open_circuits() -> int:
 def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
     """(tenant, call) of queued calls of every tenant whose wake-up may be lost and whose foreign system may be called."""
     sql = (
-        "SELECT tenant_id, id FROM integration_call AS waits WHERE status = 'queued' AND created_at < ? AND NOT EXISTS "
+        "SELECT tenant_id, id FROM integration_call AS waits WHERE status = 'queued' AND created_at < ? AND NOT EXISTS "  # noqa: S608
         "(SELECT 1 FROM integration_circuit AS held WHERE held.tenant_id = waits.tenant_id "
         "AND held.integration_id = waits.integration_id AND (held.open_until > ? OR held.held_until > ?)) "
-        "ORDER BY id LIMIT 500"
+        f"AND tenant_id NOT IN ({FENCED}) ORDER BY id LIMIT 500"
     )
     now = clock.now_ms()
     return [(str(t), str(i)) for t, i in db.rows(sql, (now - older_than_ms, now, now))]

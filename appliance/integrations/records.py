@@ -20,6 +20,7 @@ from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.retries import latest_of
 from appliance.monitor import Line, tally, webhooks, write_lines
+from appliance.tenants import service as tenants
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ _FAILURE_CLASSES = frozenset({"auth_error", "config_error", "transient_error", "
 LEASES = LeaseTable(
     CallRow, ("tenant_id", "id"), lease="deadline_at", owner="owner", fence="tries", running="status = 'running'",
     on_claim="status = 'running'", on_reclaim="status = CASE WHEN effect = 'write' THEN 'waiting' ELSE 'failed' END, "
-    "outcome = 'unknown', pending = NULL", settles_late=True,
+    "outcome = 'unknown', pending = NULL", settles_late=True, stops_with_tenant=True,
 )  # fmt: skip
 
 
@@ -137,10 +138,11 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
     One key with one request is one call: if it succeeded, its result is returned; if it failed, it may be sent again; if it is
     running, IdempotencyInFlight; if its process is gone, an idempotent call is taken over and a write is OutcomeUnknown.  A key
     with a different request is an IdempotencyMismatch, except inside an execution, where a retry may send something else: that
-    is a separate call with its own key.
+    is a separate call with its own key.  Overloaded while the tenant is being reset, NotFound while it is deleted.
     """
 
     def begin() -> StartedCall | EarlierResult | CallRow:
+        tenants.refuse_fenced(scope.tenant_id)
         rows = [] if draft.key is None else _rows_of_key(scope, draft)
         if blocked := next((row for row in rows if _is_in_doubt(row, is_alive)), None):
             _mark_unknown(scope, blocked)

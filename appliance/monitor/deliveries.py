@@ -22,6 +22,7 @@ from appliance.core.database.changes import earliest
 from appliance.core.errors import ApplianceError
 from appliance.core.events import hub
 from appliance.core.leases import LeaseTable
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.pools import WEBHOOK, open_pool
 from appliance.core.scheduling import PeriodicJob, Rest, Scheduler
 from appliance.core.scope import TenantScope
@@ -51,7 +52,7 @@ _ANSWER_BYTES = 64 << 10
 _EXCERPT_BYTES = 500
 _HTTP_GONE = 410
 
-LEASES = LeaseTable(DeliveryRow, ("tenant_id", "id"), lease="next_try_at")
+LEASES = LeaseTable(DeliveryRow, ("tenant_id", "id"), lease="next_try_at", stops_with_tenant=True)
 Key = tuple[str, str]
 
 
@@ -140,8 +141,9 @@ class Deliverer:
     def begin_due(self) -> list[Future[None]]:
         """Start due deliveries as far as there are free places; returns the started ones."""
         due = db.rows(
-            "SELECT w.tenant_id, w.id, w.failed_in_row FROM webhook w WHERE w.state = 'active' AND EXISTS (SELECT 1 FROM "
-            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?)",
+            "SELECT w.tenant_id, w.id, w.failed_in_row FROM webhook w WHERE w.state = 'active' AND EXISTS (SELECT 1 FROM "  # noqa: S608
+            "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?) "
+            f"AND w.tenant_id NOT IN ({FENCED})",
             (clock.now_ms(),),
         )
         if due:  # messages of a tenant that is switched off are sent once it is switched on again

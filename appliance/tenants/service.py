@@ -13,6 +13,7 @@ from appliance.core.database.caches import Cache
 from appliance.core.database.write_guards import WriteGuard
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, Overloaded, ValidationFailed
 from appliance.core.events import hub
+from appliance.core.leases.open_tenants import FENCED_ONE
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import APPLIANCE, TenantScope
 from appliance.core.sentences import Sentence
@@ -205,6 +206,13 @@ def guard_of(tenant_id: str) -> WriteGuard:
 def being_reset() -> Overloaded:
     """The refusal of a request to a tenant that is being reset."""
     return Overloaded("this tenant is being reset; try again when that is done", headers={"Retry-After": RESET_RETRY_SECONDS})
+
+
+def refuse_fenced(tenant_id: str) -> None:
+    """Inside the write that begins something of a tenant: Overloaded while it is being reset, NotFound while it is deleted."""
+    if db.rows(FENCED_ONE, (tenant_id,)):
+        get_tenant(tenant_id)
+        raise being_reset()
 
 
 def is_being_reset(tenant_id: str) -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from appliance.backups import emptying
-from appliance.backups.emptying import Permission, empty_tables
+from appliance.backups.emptying import empty_tables
 from appliance.core.database import db
+from appliance.core.database.bulk import short_writes
+from appliance.core.database.bulk.short_writes import Permission
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.datapool import tables
@@ -23,7 +24,7 @@ Write = Callable[..., Any]
 @pytest.fixture
 def opened(tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Two tenants; `initech` has circles over two collections, and a tree in a third."""
-    monkeypatch.setattr(emptying, "MOST", MOST)
+    monkeypatch.setattr(short_writes, "MOST", MOST)
     world = make_world(tmp_path / "data", "" if store_url.startswith("sqlite") else store_url)
     with world.opened():
         world.fill()
@@ -62,8 +63,8 @@ def count_entities(scope: TenantScope) -> int:
 def watch_writes(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] = lambda _: None) -> list[int]:
     """The number of rows that each short write changes, as it goes on; `before` is called before each."""
     sizes: list[int] = []
-    for name in ("_delete_some", "_unlink_some"):
-        original = getattr(emptying, name)
+    for name in ("delete_some", "change_some"):
+        original = getattr(short_writes, name)
 
         def counted(*args: Any, original: Write = original) -> tuple[int, float]:
             before(len(sizes))
@@ -71,7 +72,7 @@ def watch_writes(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] 
             sizes.append(changed)
             return changed, took
 
-        monkeypatch.setattr(emptying, name, counted)
+        monkeypatch.setattr(short_writes, name, counted)
     return sizes
 
 

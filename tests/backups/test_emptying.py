@@ -9,6 +9,7 @@ import pytest
 
 from appliance.backups import emptying
 from appliance.core.database import db
+from appliance.core.database.bulk import short_writes
 from appliance.core.errors import AlreadyExists, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope, tenant_ids
@@ -56,15 +57,15 @@ def test_nothing_stays_of_a_large_tenant_and_everything_of_another(opened: World
     check_searches()
     other, tables = count_rows("hooli"), entity_tables()
     sizes: list[int] = []
-    delete_some = emptying._delete_some
+    delete_some = short_writes.delete_some
 
     def counted(*args: Any) -> tuple[int, float]:
         deleted, took = delete_some(*args)
         sizes.append(deleted)
         return deleted, took
 
-    monkeypatch.setattr(emptying, "MOST", 50)
-    monkeypatch.setattr(emptying, "_delete_some", counted)
+    monkeypatch.setattr(short_writes, "MOST", 50)
+    monkeypatch.setattr(short_writes, "delete_some", counted)
     before = count_rows("initech")
     assert before["step_run"] >= 3 * EXECUTIONS
     service.delete_tenant("initech")
@@ -74,10 +75,58 @@ def test_nothing_stays_of_a_large_tenant_and_everything_of_another(opened: World
     check_searches()
 
 
+UNFINISHED = ("scheduled", "queued", "running", "waiting", "cancelling")
+
+
+def begin_executions(tenant_id: str) -> None:
+    """A tenant whose executions are all unfinished, in all ways; processes work on three of them."""
+
+    executions = [str(row[0]) for row in db.rows("SELECT id FROM execution WHERE tenant_id = ? ORDER BY id", (tenant_id,))]
+    changes = [(UNFINISHED[number % 5], "wrk_1" if number in (2, 4, 7) else None) for number in range(len(executions))]
+    sql = "UPDATE execution SET status = ?, owner = ?, finished_at = NULL WHERE tenant_id = ? AND id = ?"
+
+    def begin() -> None:
+        for execution, change in zip(executions, changes, strict=True):
+            db.execute(sql, (*change, tenant_id, execution))
+
+    db.write(begin)
+
+
+def count_unfinished(tenant_id: str) -> int:
+    return int(db.rows("SELECT count(*) FROM execution WHERE tenant_id = ? AND finished_at IS NULL", (tenant_id,))[0][0])
+
+
+def test_what_is_unfinished_is_cancelled_in_short_writes(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first write ends what processes work on, which is little; the batches end the rest, before anything is deleted."""
+    begin_executions("initech")
+    begin_executions("hooli")
+    before, others = count_unfinished("initech"), count_unfinished("hooli")
+    assert before >= EXECUTIONS
+    left: list[int] = []
+    change_some, delete_some = short_writes.change_some, short_writes.delete_some
+
+    def counted(*args: Any) -> tuple[int, float]:
+        left.append(count_unfinished("initech"))
+        return change_some(*args)
+
+    def checked(*args: Any) -> tuple[int, float]:
+        left.append(count_unfinished("initech"))
+        assert left[-1] == 0
+        return delete_some(*args)
+
+    monkeypatch.setattr(short_writes, "MOST", 50)
+    monkeypatch.setattr(short_writes, "change_some", counted)
+    monkeypatch.setattr(short_writes, "delete_some", checked)
+    service.delete_tenant("initech")
+    steps = [earlier - later for earlier, later in zip([before, *left], left, strict=False)]
+    assert (steps[0], max(steps[1:]) <= 50, len([step for step in steps if step]) > 5) == (3, True, True)
+    assert (count_rows("initech"), count_unfinished("hooli")) == ({}, others)
+
+
 def test_an_interrupted_deletion_is_seen_by_nobody_and_is_finished_later(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     other, scope = count_rows("hooli"), service.system_scope("initech")
     db.write(partial(db.execute, "UPDATE execution SET status = 'queued', finished_at = NULL WHERE tenant_id = 'initech'"))
-    calls, delete_some = iter(range(5)), emptying._delete_some
+    calls, delete_some = iter(range(5)), short_writes.delete_some
 
     def stop(*args: Any) -> tuple[int, float]:
         if next(calls, None) is None:
@@ -85,7 +134,7 @@ def test_an_interrupted_deletion_is_seen_by_nobody_and_is_finished_later(opened:
         return delete_some(*args)
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(emptying, "_delete_some", stop)
+        stopped.setattr(short_writes, "delete_some", stop)
         with pytest.raises(KeyboardInterrupt):
             service.delete_tenant("initech")
     assert count_rows("initech")["execution"] > 0

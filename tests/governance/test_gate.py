@@ -19,6 +19,7 @@ from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations import FAILURES, FIRST_OPEN_MS, Gate, Health, IntegrationSpec, Withheld, call_slots, gate, history
 from appliance.monitor import logs
 from tests.integrations.world import Ledger, World
+from tests.tenants.fencing import KINDS, fenced
 
 
 class Time:
@@ -192,6 +193,29 @@ def test_a_queued_call_stays_queued_while_it_is_withheld(world: World, time: Tim
     world.executor.run_queued(world.one, call_id)
     record = history.get_call(world.one, "books", call_id)
     assert (record.status, record.tries) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_no_call_of_a_tenant_that_is_reset_or_deleted_is_made(world: World, time: Time, how: str) -> None:
+    """Neither one that waits in the queue, nor a new one, nor one that is repeated with its key."""
+    world.ledger()
+    again = {"input": {"do": "Rejected"}, "idempotency_key": "again"}
+    with pytest.raises(ActionFailed):
+        world.executor.execute(world.one, world.request("set", **again))
+    call_id = world.executor.enqueue(world.one, world.request("book"))
+    time.now += 11_000
+    seen = len(Ledger.seen)
+    with fenced(world.one, how, ends_work=False):
+        world.queued.clear()
+        world.executor.sweep(queue_is_empty=True)
+        assert world.queued == []
+        world.executor.run_queued(world.one, call_id)
+        for request in (world.request("book"), world.request("set", **again)):
+            with pytest.raises(ApplianceError, match=r"is being reset|there is no tenant"):
+                world.executor.execute(world.one, request)
+    assert (history.get_call(world.one, "books", call_id).status, len(Ledger.seen)) == ("queued", seen)
+    world.executor.run_queued(world.one, call_id)
+    assert history.get_call(world.one, "books", call_id).status == "succeeded"
 
 
 def test_a_queued_call_is_not_withheld_forever(world: World, time: Time) -> None:

@@ -16,6 +16,7 @@ from appliance.governance.approvals.notices import Notices
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.governance.asking import TenantFixture
+from tests.tenants.fencing import fenced
 
 WAIT_SECONDS = 60.0
 INTEGRATION = "letters"
@@ -103,6 +104,15 @@ def test_every_decider_gets_one_email_with_a_link(resources: Resources, mailbox:
         assert part in text, part
     assert "secret reason" not in text
     wait_for(lambda: calls(resources, "succeeded") == 2)
+
+
+def test_nobody_gets_an_email_about_a_tenant_that_is_reset(resources: Resources, mailbox: Mailbox) -> None:
+    resources.request(title="Pay now")
+    sender, scope = notices(resources), resources.running.tenant(resources.tenant)
+    with fenced(scope, "reset", ends_work=False):
+        assert (sender.next_due(), sender.send_due()) == (None, 0)
+    assert (sender.next_due(), sender.send_due()) == (0, 2)
+    wait_for(lambda: len(mailbox.emails) >= 2)
 
 
 def test_an_email_is_in_the_language_of_its_recipient(resources: Resources, mailbox: Mailbox) -> None:

@@ -24,6 +24,7 @@ from appliance.monitor.alerts.transitions import AlertState, Timing, next_transi
 from appliance.monitor.failures import Failure
 from appliance.monitor.logs import LineFilter
 from appliance.monitor.webhooks import Webhooks, WebhookSpec
+from tests.tenants.fencing import KINDS, fenced
 
 MINUTE, DAY = 60_000, 86_400_000
 FAILURES = Condition("failures", process="intake", above=1, window_ms=15 * MINUTE)
@@ -150,6 +151,19 @@ def test_an_interrupted_notification_is_sent_again_with_the_same_key(world: Worl
     world.is_draining = False
     assert (world.send_due(), world.send_due()) == (1, 0)
     assert [kind for kind, _ in world.sent] == ["email", "email", "process"]
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_no_alert_of_a_tenant_that_is_reset_or_deleted_fires_or_is_sent(world: World, acme: TenantScope, how: str) -> None:
+    everything = replace(acme, scopes=frozenset({"processflow.execute", "integrations.execute"}))
+    world.alerts.create_alert(everything, AlertSpec("Waits", Condition("queue_age", longer_than_ms=1000), [EMAIL, PROCESS]))
+    world.age = 5000
+    with fenced(acme, how):
+        assert (world.watch(), world.send_due()) == (0, 0)
+    assert world.watch() == 1
+    with fenced(acme, how):
+        assert (loops.next_due(), world.send_due(), world.sent) == (None, 0, [])
+    assert (world.send_due(), len(world.sent)) == (1, 2)
 
 
 def test_a_failed_notification_is_in_the_history_and_the_log(world: World, acme: TenantScope) -> None:

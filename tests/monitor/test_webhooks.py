@@ -27,6 +27,7 @@ from appliance.monitor.audit import AuditFilter
 from appliance.monitor.deliveries import FIRST_DELAY_MS, LEASE_MS, MAX_DELAY_MS, Deliverer, claim, delay_ms
 from appliance.monitor.logs import LineFilter, list_lines
 from appliance.monitor.webhooks import WebhookChange, Webhooks, WebhookSpec
+from tests.tenants.fencing import KINDS, fenced
 
 SEALER = Sealer(b"k" * 32)
 LOOPBACK = Egress.of(["127.0.0.0/8"])
@@ -367,3 +368,18 @@ def test_deleted_webhooks_get_nothing_and_old_deliveries_are_purged(
     assert webhooks.purge(clock.now_ms() + 1) == 0, "what may still be tried stays"
     Clock(monkeypatch).offset = 7 * DAY
     assert webhooks.purge(clock.now_ms() - DAY) == 1
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_nothing_is_sent_for_a_tenant_that_is_reset_or_deleted(
+    world: WebhookWorld, acme: TenantScope, other: TenantScope, how: str
+) -> None:
+    webhook, _ = world.subscribe(acme)
+    world.subscribe(other)
+    for scope in (acme, other):
+        emit(scope)
+    with fenced(acme, how):
+        assert world.send_due() == 1
+        assert db.write(lambda: claim(acme, webhook, 10)) == [], "nor by a process that looked before"
+    assert world.delivery(acme, webhook).tries == 0
+    assert world.send_due() == 1

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from appliance.app.parts import make_places
-from appliance.backups import emptying
 from appliance.backups.jobs import RESET, Claim, JobFiles, NewJob, records
 from appliance.backups.moving import Move, move_installation
 from appliance.core.database import db
+from appliance.core.database.bulk import short_writes
 from appliance.monitor import logs
 from appliance.solutions import Transfers, reset_jobs, write_zip
 from appliance.tenants import service
@@ -31,7 +31,7 @@ MOMENTS = {"claimed": 1, "begun": 2, "deleting": 9, "written": -1}
 
 @pytest.fixture(autouse=True)
 def _slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emptying, "MOST", 50)
+    monkeypatch.setattr(short_writes, "MOST", 50)
 
 
 def fill_up(cluster: Processes) -> None:

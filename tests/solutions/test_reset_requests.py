@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.backups import emptying
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.bulk import short_writes
 from appliance.core.errors import Conflict
 from appliance.solutions import read_solution
 from appliance.tenants import people, service
@@ -30,14 +30,14 @@ FILES = {"solution.yaml": b"name: wanted\n", "collections/parts.yaml": b"name: p
 @contextmanager
 def paused_reset(running: Running, tenant: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In the block, a reset of the tenant has begun and deletes nothing yet; afterwards it is complete."""
-    has_begun, may_go_on, empty = threading.Event(), threading.Event(), emptying._empty
+    has_begun, may_go_on, empty = threading.Event(), threading.Event(), short_writes.delete
 
     def pause(*args: Any) -> int:
         has_begun.set()
         assert may_go_on.wait(60)
         return empty(*args)
 
-    monkeypatch.setattr(emptying, "_empty", pause)
+    monkeypatch.setattr(short_writes, "delete", pause)
     resets = running.services.transfers.resets
     with ThreadPoolExecutor(1) as threads:
         reset = threads.submit(resets.reset, running.tenant(tenant), FILES)

@@ -18,6 +18,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.changes import earliest
 
+from .open_tenants import FENCED
+
 Key = tuple[Any, ...]
 Changes = Mapping[str, Any]
 UNCHANGED: Changes = {}
@@ -47,6 +49,7 @@ class LeaseTable:
     `is_versioned`: the fence is the version of the row's content, raised by settling instead of claiming. A claim then needs a
     lease that has run out, and of two holders the first to settle wins, because its result cannot be obtained twice.
     `settles_late`: after a row was reclaimed, its last holder may still settle it until it is claimed again.
+    `stops_with_tenant`: no row of a tenant is claimed that is being deleted or reset.
     """
 
     model: Any
@@ -59,6 +62,7 @@ class LeaseTable:
     on_reclaim: str = ""
     is_versioned: bool = False
     settles_late: bool = False
+    stops_with_tenant: bool = False
 
     # -- one row
 
@@ -74,8 +78,8 @@ class LeaseTable:
         if until is not None:
             columns[self.lease] = until
         if self.is_versioned:
-            return self._update({**columns, **changes}, f"{self._guarded} AND {self.lease} <= ?", (*key, guard, now)) == 1
-        return self._update({**columns, **changes}, self._guarded, (*key, guard), self._on_claim) == 1
+            return self._update({**columns, **changes}, f"{self._claimable} AND {self.lease} <= ?", (*key, guard, now)) == 1
+        return self._update({**columns, **changes}, self._claimable, (*key, guard), self._on_claim) == 1
 
     def is_current(self, key: Key, guard: Any) -> bool:
         """Whether the holder of this guard still has the row; inside a write, also until its commit."""
@@ -165,6 +169,10 @@ class LeaseTable:
     def _guarded(self) -> str:
         same = "IS NOT DISTINCT FROM" if self._guard == self.owner else "="  # nobody may own it
         return " AND ".join((*(f"{name} = ?" for name in self.key), f"{self._guard} {same} ?"))
+
+    @cached_property
+    def _claimable(self) -> str:
+        return f"{self._guarded} AND tenant_id NOT IN ({FENCED})" if self.stops_with_tenant else self._guarded
 
     @cached_property
     def _in_progress(self) -> str:

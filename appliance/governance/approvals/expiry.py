@@ -5,6 +5,7 @@ from functools import partial
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.events import hub
+from appliance.core.leases.open_tenants import FENCED
 from appliance.governance.approvals import approvals
 from appliance.governance.models import ApprovalRow
 from appliance.monitor import audit, delete_older
@@ -18,8 +19,8 @@ def expire_due() -> int:
     """
     now = clock.now_ms()
     due = db.rows(
-        "SELECT tenant_id, id, status FROM approval WHERE expires_at <= ? AND ((status = 'pending' AND execution_id IS NULL) "
-        "OR (status = 'approved' AND action_digest IS NOT NULL)) ORDER BY expires_at LIMIT 1000",
+        "SELECT tenant_id, id, status FROM approval WHERE expires_at <= ? AND ((status = 'pending' AND execution_id IS NULL) "  # noqa: S608
+        f"OR (status = 'approved' AND action_digest IS NOT NULL)) AND tenant_id NOT IN ({FENCED}) ORDER BY expires_at LIMIT 1000",
         (now,),
     )
     return sum(

@@ -10,6 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.changes import zero_if_any
 from appliance.core.errors import ApplianceError, IdempotencyMismatch, NotFound
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, ngettext, use_language
@@ -30,6 +31,7 @@ MAX_RECIPIENTS = 50
 _MOST_AT_ONCE, _MOST_NAMED = 1_000, 20
 _RECORD_NOTICE = "INSERT INTO approval_told (tenant_id, approval_id, user_id, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 SECONDS = 30.0
+_UNSENT = f"status = 'pending' AND notified_at IS NULL AND tenant_id NOT IN ({FENCED})"
 _SUBJECTS = {
     "approval": mark("Your approval is needed in %(tenant)s"),
     "input": mark("Your answer is needed in %(tenant)s"),
@@ -72,14 +74,14 @@ class Notices:
         """Queue e-mails about requests that somebody has not been notified of, oldest first; returns the number of e-mails."""
         if not self._integration:
             return 0
-        tenant_rows = db.rows("SELECT DISTINCT tenant_id FROM approval WHERE status = 'pending' AND notified_at IS NULL")
+        tenant_rows = db.rows(f"SELECT DISTINCT tenant_id FROM approval WHERE {_UNSENT}")  # noqa: S608
         return sum(self._notify_tenant(tenants.system_scope(tenant_id)) for (tenant_id,) in tenant_rows)
 
     def next_due(self) -> int | None:
         """0, a time in the past, while somebody has not been notified of a request, None otherwise and without an integration."""
         if not self._integration:
             return None
-        return zero_if_any("SELECT 1 FROM approval WHERE status = 'pending' AND notified_at IS NULL")
+        return zero_if_any(f"SELECT 1 FROM approval WHERE {_UNSENT}")  # noqa: S608
 
     def _notify_tenant(self, scope: TenantScope) -> int:
         is_unsent = (ApprovalRow.status == "pending") & ApprovalRow.notified_at.is_null()

@@ -13,6 +13,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.database.changes import zero_if_any
 from appliance.core.errors import ApplianceError, Draining, Overloaded, StorageFull
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.scope import TenantScope
 from appliance.monitor import webhooks
 from appliance.monitor.logs import Line, write_lines
@@ -28,6 +29,8 @@ from .transitions import AlertState, Timing, Transition, Turn, next_transition
 
 log = logging.getLogger(__name__)
 BATCH_SIZE = 100
+_ENABLED = f"SELECT tenant_id, id FROM alert WHERE enabled = ? AND tenant_id NOT IN ({FENCED}) ORDER BY tenant_id, id"  # noqa: S608
+_PENDING = f"told_at IS NULL AND tenant_id NOT IN ({FENCED})"
 _TEXT_BYTES = 2 << 10
 _LATER = (Draining, Overloaded, StorageFull)
 
@@ -42,7 +45,7 @@ def actions_of(row: AlertRow) -> list[Action]:
 
 def evaluate_all(facts: DataSources) -> int:
     """Evaluate every enabled alert of every tenant; returns the number of recorded events."""
-    rows = db.rows("SELECT tenant_id, id FROM alert WHERE enabled = ? ORDER BY tenant_id, id", (True,))
+    rows = db.rows(_ENABLED, (True,))
     events = 0
     for tenant_id, alert_id in rows:
         scope = TenantScope(str(tenant_id), "system")
@@ -129,7 +132,7 @@ def _notice(row: AlertRow, event_id: str, turn: Turn, text: str, at: int) -> Not
 
 def send_due(notifier: Notifier) -> int:
     """Send pending notifications to members and processes, oldest first; returns the number of events handled."""
-    pending = db.rows("SELECT tenant_id, id FROM alert_event WHERE told_at IS NULL ORDER BY id LIMIT ?", (BATCH_SIZE,))
+    pending = db.rows(f"SELECT tenant_id, id FROM alert_event WHERE {_PENDING} ORDER BY id LIMIT ?", (BATCH_SIZE,))  # noqa: S608
     sent = 0
     for tenant_id, event_id in pending:
         try:
@@ -141,7 +144,7 @@ def send_due(notifier: Notifier) -> int:
 
 def next_due() -> int | None:
     """0, a time in the past, while a notification is pending, None otherwise."""
-    return zero_if_any("SELECT 1 FROM alert_event WHERE told_at IS NULL")
+    return zero_if_any(f"SELECT 1 FROM alert_event WHERE {_PENDING}")  # noqa: S608
 
 
 def _notify(scope: TenantScope, event_id: str, notifier: Notifier) -> int:

@@ -24,6 +24,7 @@ LEASES = LeaseTable(
     on_claim="status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, claims = claims + 1, "
     "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL",
     on_reclaim="status = CASE WHEN status = 'cancelling' THEN status ELSE 'queued' END, next_run_at = NULL, wait_reason = NULL",
+    stops_with_tenant=True,
 )  # fmt: skip
 _FIND = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
 

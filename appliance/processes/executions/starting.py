@@ -7,6 +7,7 @@ from typing import Any
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound
+from appliance.core.leases.open_tenants import FENCED_ONE
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.processes.engine import store
@@ -18,6 +19,7 @@ from appliance.processes.scheduling.admission import Admission, AdmissionRequest
 from appliance.processes.startable import StartableVersion
 from appliance.quotas import daily
 from appliance.tenants import RETENTION_MS
+from appliance.tenants import service as tenants
 
 from . import input_values
 
@@ -77,8 +79,12 @@ def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execu
 def insert_execution(
     scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: ExecutionOrigin
 ) -> tuple[Execution, bool]:
-    """Inside a write: insert an execution; answers its row, and False if the same request had already started it."""
+    """Inside a write: insert an execution; answers its row, and False if the same request had already started it.
+
+    Overloaded while the tenant is being reset, NotFound while it is deleted: nothing of it begins then.
+    """
     now = clock.now_ms()
+    db.look_ahead(FENCED_ONE, (scope.tenant_id,))
     if request.token or origin.only_retry or origin.parent is not None:
         db.require_exclusive()  # the execution must be the only one of its kind, or fit in beside others
     if request.token and (repeated := _find_repeated(scope, request, now)) is not None:
@@ -93,6 +99,7 @@ def insert_execution(
         backlog.admit_planned(scope)
     (daily.admit if origin.parent is None else daily.add)(scope, EXECUTIONS_PER_DAY)
     row = _new_row(scope, process_id, request, origin, {"version": version, **_state(status, entry, request, origin, now)})
+    tenants.refuse_fenced(scope.tenant_id)
     insert_row(row)
     if request.tainted_by:
         tainting.add_sources(scope, row.id, request.tainted_by)
@@ -176,7 +183,8 @@ def insert_row(row: Execution, ended: Mapping[str, Any] = NO_COLUMNS) -> None:
 
 
 _STATE = (
-    "SELECT EXISTS (SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?), "
+    f"SELECT EXISTS ({FENCED_ONE}), "  # noqa: S608
+    "EXISTS (SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?), "
     "EXISTS (SELECT 1 FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?)"
 )
 
@@ -184,11 +192,14 @@ _STATE = (
 def insert_once(row: Execution, ended: Mapping[str, Any]) -> bool:
     """The same for an execution that was admitted before this write; False if it is inserted already.
 
-    NotFound if its version has been deleted since.
+    NotFound if its version has been deleted since; Overloaded and NotFound as for `insert_execution`.
     """
-    ((is_inserted, has_version),) = db.rows(_STATE, (row.tenant_id, row.id, row.tenant_id, row.process_id, row.version))
+    params = (row.tenant_id, row.tenant_id, row.id, row.tenant_id, row.process_id, row.version)
+    ((is_fenced, is_inserted, has_version),) = db.rows(_STATE, params)
     if is_inserted:
         return False
+    if is_fenced:
+        tenants.refuse_fenced(row.tenant_id)
     if not has_version:
         raise NotFound(Sentence("the process %(process_id)s has been deleted", process_id=repr(row.process_id)))
     daily.add(TenantScope(row.tenant_id, row.actor), EXECUTIONS_PER_DAY)

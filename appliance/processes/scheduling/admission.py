@@ -10,6 +10,7 @@ from typing import Any
 from appliance.core.database import db
 from appliance.core.database.sentence_fields import dump_error
 from appliance.core.errors import ConcurrencyLimited
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import tally
@@ -159,8 +160,8 @@ def is_ready(tenant_id: str, execution_id: str) -> bool:
 def list_expired(now: int, most: int) -> list[tuple[str, str]]:
     """(tenant, execution) of up to `most` executions that expired before they started; reads only."""
     rows = db.rows(
-        "SELECT tenant_id, id FROM execution WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL "
-        "AND expires_at <= ? ORDER BY expires_at LIMIT ?",
+        "SELECT tenant_id, id FROM execution WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL "  # noqa: S608
+        f"AND expires_at <= ? AND tenant_id NOT IN ({FENCED}) ORDER BY expires_at LIMIT ?",
         (now, most),
     )
     return [(row[0], row[1]) for row in rows]

@@ -6,6 +6,7 @@ from itertools import count
 from threading import Lock
 
 from appliance.core.database import db
+from appliance.core.leases.open_tenants import fenced_tenants
 
 # Tenants with executions ready to start, found by skipping from one tenant to the next in the index.
 _READY_TENANTS = """
@@ -21,8 +22,10 @@ _FIRST = (
 
 
 def ready_tenants() -> list[str]:
-    """The tenants with executions ready to start; the cost depends on their number, not on their backlogs."""
-    return [row[0] for row in db.rows(_READY_TENANTS)]
+    """The tenants with executions that may start now; the cost depends on their number, not on their backlogs."""
+    ready = [row[0] for row in db.rows(_READY_TENANTS)]
+    fenced = fenced_tenants() if ready else frozenset()
+    return [each for each in ready if each not in fenced]
 
 
 def first_ready(tenant_id: str) -> str | None:
@@ -32,8 +35,9 @@ def first_ready(tenant_id: str) -> str | None:
 
 
 def anything_ready() -> bool:
-    """Whether any execution is ready to start."""
-    return bool(db.rows("SELECT 1 FROM execution WHERE status = 'queued' AND finished_at IS NULL AND wait_reason IS NULL LIMIT 1"))
+    """Whether any execution may start now."""
+    sql = "SELECT 1 FROM execution WHERE status = 'queued' AND finished_at IS NULL AND wait_reason IS NULL LIMIT 1"
+    return bool(db.rows(sql)) and bool(ready_tenants())
 
 
 class FairShare:

@@ -6,6 +6,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.changes import earliest
 from appliance.core.leases import Lease, OrphanFinder
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.queue import TaskQueue
 from appliance.core.scheduling import PeriodicJob, Rest, Scheduler
 from appliance.processes.engine import store
@@ -57,8 +58,8 @@ class Sweeper:
     @staticmethod
     def _find_due(now: int) -> list[tuple[str, str]]:
         rows = db.rows(
-            "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND finished_at IS NULL "
-            "AND next_run_at <= ? ORDER BY next_run_at LIMIT ?",
+            "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND finished_at IS NULL "  # noqa: S608
+            f"AND next_run_at <= ? AND tenant_id NOT IN ({FENCED}) ORDER BY next_run_at LIMIT ?",
             (now, BATCH),
         )
         return [(row[0], row[1]) for row in rows]

@@ -26,6 +26,7 @@ from appliance.core.errors import (
     StorageFull,
     ValidationFailed,
 )
+from appliance.core.leases.open_tenants import is_open
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 from appliance.monitor import failures, metrics
@@ -142,7 +143,7 @@ class Firings:
         scope = TenantScope(tenant_id, "trigger", request_id=firing_id)
         with logs.log_context(request_id=firing_id):
             row = scope.find(Firing, id=firing_id)
-            if row is None or row.status != "pending":
+            if row is None or row.status != "pending" or not is_open(tenant_id):
                 return
             mark = TriggerKey(row.process_id, row.trigger_id, row.kind)
             try:

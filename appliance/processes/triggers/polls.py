@@ -26,7 +26,7 @@ LEASE_MS = int(POLL_SECONDS * 1000) + 30_000
 BUSY_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
 # The digest is part of the key: when the trigger changes, a poll of the earlier one is discarded.
-LEASES = LeaseTable(TriggerState, ("tenant_id", "process_id", "trigger_id", "digest"), lease="next_due")
+LEASES = LeaseTable(TriggerState, ("tenant_id", "process_id", "trigger_id", "digest"), lease="next_due", stops_with_tenant=True)
 
 
 class PollSource(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.changes import earliest
+from appliance.core.leases.open_tenants import FENCED
 from appliance.core.scheduling import PROMPT, PeriodicJob, Rest, Scheduler
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -130,7 +131,9 @@ def _latest_due(due: Due, moment: int) -> int | None:
 def list_lost_firings(now: int) -> list[tuple[str, str, int]]:
     """Events whose message was lost or whose next attempt is due."""
     rows = db.rows(
-        "SELECT tenant_id, id, next_try_at FROM firing WHERE next_try_at <= ? ORDER BY next_try_at LIMIT ?", (now, BATCH)
+        f"SELECT tenant_id, id, next_try_at FROM firing WHERE next_try_at <= ? AND tenant_id NOT IN ({FENCED}) "  # noqa: S608
+        "ORDER BY next_try_at LIMIT ?",
+        (now, BATCH),
     )
     return [(row[0], row[1], row[2]) for row in rows]
 

@@ -1,0 +1,1 @@
+"""Changes of more rows than one write should have (`short_writes`)."""
