@@ -9,6 +9,7 @@ from . import tenant_exports as tenant_exports
 from . import tenant_imports as tenant_imports
 from . import verification as verification
 from .backup_folder import BackupFile as BackupFile
+from .backup_folder import BackupResult as BackupResult
 from .backup_folder import list_backups as list_backups
 from .backup_folder import new_path as new_path
 from .backup_folder import open_backup as open_backup

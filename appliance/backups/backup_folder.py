@@ -6,17 +6,19 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from appliance.blobs import read_installation
 from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database.sentence_fields import dump_sentence, load_sentence
 from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence
 
 from .buckets.addresses import is_bucket
 from .locked_folders import is_abandoned, locked_folder
@@ -256,20 +258,26 @@ def delete_old(config: Config) -> tuple[list[str], str | None]:
             deleted.append(address_of(config, backup.name))
     except (OSError, ApplianceError) as error:
         log.exception("Old backups could not be deleted.")
-        return deleted, f"it is complete, but old backups could not be deleted: {describe_error(error, folder)}"
+        return deleted, Sentence(
+            "it is complete, but old backups could not be deleted: %(reason)s", reason=describe_error(error, folder)
+        )
     return deleted, None
 
 
 def load_last_result(config: Config) -> BackupResult | None:
     """The stored result of the last attempt; None without one."""
     try:
-        return BackupResult(**json.loads((config.data / _STATE).read_text("utf8")))
-    except (FileNotFoundError, ValueError, TypeError):
+        return _load_result(json.loads((config.data / _STATE).read_text("utf8")))
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
+
+
+def _load_result(members: Mapping[str, Any]) -> BackupResult:
+    return BackupResult(**{**members, "problem": load_sentence(members["problem"])})
 
 
 def save_result(config: Config, outcome: BackupResult) -> None:
     """Stores the result of an attempt."""
     draft = config.data / f"{_STATE}.new"
-    draft.write_text(json.dumps(asdict(outcome)), "utf8")
+    draft.write_text(json.dumps(asdict(outcome) | {"problem": dump_sentence(outcome.problem)}), "utf8")
     draft.replace(config.data / _STATE)

@@ -14,6 +14,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.leases import Lease, LeaseLost
 from appliance.core.leases.claims import ClaimRunner, Stopping
 from appliance.core.pools import BACKUP
+from appliance.core.sentences import Sentence
 from appliance.tenants import record_for_appliance
 
 from . import backup_jobs
@@ -169,4 +170,7 @@ class Progress:
 def _damage(backup: Backup) -> str | None:
     if not backup.damaged:
         return None
-    return f"{len(backup.damaged)} contents are damaged or missing in the appliance and not in the backup: {backup.damaged[0]} …"
+    return Sentence(
+        "%(count)s contents are damaged or missing in the appliance and not in the backup: %(first)s …",
+        count=len(backup.damaged), first=backup.damaged[0],
+    )

@@ -3,7 +3,7 @@
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
 from appliance.core.database.db import JsonField, PlatformModel, TenantModel
-from appliance.core.database.sentence_fields import ErrorField
+from appliance.core.database.sentence_fields import ErrorField, SentenceField
 
 
 class TenantJobRow(TenantModel):
@@ -65,7 +65,7 @@ class BackupJobRow(PlatformModel):
     row_count = BigIntegerField()
     contents = BigIntegerField()
     encrypted = IntegerField()
-    problem = TextField(null=True)
+    problem = SentenceField(null=True)
     started_at = BigIntegerField()
     owner = TextField(null=True)
     fence = IntegerField()
@@ -90,7 +90,7 @@ class BackupRehearsalRow(PlatformModel):
     trails = IntegerField()
     restore_ms = BigIntegerField()
     start_ms = BigIntegerField()
-    problem = TextField(null=True)
+    problem = SentenceField(null=True)
     started_at = BigIntegerField()
     owner = TextField(null=True)
     fence = IntegerField()

@@ -1,5 +1,6 @@
 """Pages of the appliance: its components for every member, its configuration and backups for administrators."""
 
+import errno
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups import backup_jobs, new_path, verify_backup
+from appliance.backups import BackupResult, backup_jobs, new_path, verify_backup
 from appliance.backups.creation import make_backup
 from appliance.blobs import LocalPlaces
 from appliance.console.frame.routing import ConsoleRequest, File, Page, Visit
@@ -15,8 +16,11 @@ from appliance.console.pages.settings.backups import download_backup, show_backu
 from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.config.view import list_settings
+from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing
+from appliance.core.leases import Lease
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.monitor import AuditFilter, audit
 from appliance.tenants import SignedIn, appliance_scope
 from appliance.testing.running import Running
@@ -80,6 +84,26 @@ def test_a_backup_is_created_followed_and_downloaded(signed_in: Callable[[str], 
     trail = audit.list_entries(appliance_scope(), AuditFilter(), PageRequest()).items
     assert {"backup.make", "backup.download"} <= {each.action for each in trail if each.actor.startswith("user:")}
     path.unlink()
+
+
+def test_what_went_wrong_is_told_in_the_language_of_the_reader(signed_in: Callable[[str], Browser]) -> None:
+    """A background job stores its problem once; readers of different languages see it later."""
+    reason = Sentence("the file of authorities %(path)s cannot be read (%(error)s)", path="/srv/ca.pem", error=errno.ENOENT)
+
+    def fail() -> int:
+        number = backup_jobs.insert(backup_jobs.REQUESTED)
+        claim = backup_jobs.claim(Lease((number,), 0, None, 0), "own")
+        assert claim is not None
+        backup_jobs.finish(claim, BackupResult(clock.now_ms(), "/none", 0, 0, 0, encrypted=False, problem=reason))
+        return number
+
+    number = db.write(fail)
+    browser = signed_in("owner@acme.test")
+    here = browser.at("acme", "/console/appliance/backups")
+    german, english = (browser.get(here, **{"Accept-Language": each}).text for each in ("de", "en"))
+    db.write(lambda: db.execute("DELETE FROM backup_job WHERE number = ?", (number,)))
+    assert "die Datei mit Zertifizierungsstellen /srv/ca.pem lässt sich nicht lesen (2)" in german
+    assert "the file of authorities /srv/ca.pem cannot be read (2)" in english
 
 
 @pytest.mark.parametrize("person", ["builder@acme.test", "owner@globex.test"])

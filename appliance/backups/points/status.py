@@ -10,6 +10,7 @@ from appliance.backups.buckets.addresses import is_bucket
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.database.presence import is_any_alive
+from appliance.core.database.sentence_fields import dump_sentence, load_sentence
 
 FILE = "points.json"
 LATE_MS = 120_000
@@ -51,7 +52,7 @@ class PointReport:
 def save_status(data: Path, status: PointStatus) -> None:
     """Replace the file."""
     draft = data / f".{FILE}.draft"
-    draft.write_text(json.dumps(asdict(status)), "utf8")
+    draft.write_text(json.dumps(asdict(status) | {"problem": dump_sentence(status.problem)}), "utf8")
     draft.chmod(0o600)
     draft.rename(data / FILE)
 
@@ -61,7 +62,7 @@ def load_status(data: Path) -> PointStatus:
     try:
         values = json.loads((data / FILE).read_text("utf8"))
         return PointStatus(
-            str(values["place"]), int(values["point_at"]), int(values["base_at"]), str(values["problem"]),
+            str(values["place"]), int(values["point_at"]), int(values["base_at"]), load_sentence(str(values["problem"])) or "",
             int(values["problem_at"]), int(values.get("first_at", 0)),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):

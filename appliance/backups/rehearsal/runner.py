@@ -17,6 +17,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.leases import Lease, LeaseLost
 from appliance.core.leases.claims import ClaimRunner, Stopping
 from appliance.core.pools import REHEARSAL
+from appliance.core.sentences import Sentence, unpack
 from appliance.tenants import record_for_appliance
 
 from . import records
@@ -82,7 +83,7 @@ class RehearsalRunner(ClaimRunner[Claim]):
         delete_leftovers(self._config)
         name = self._newest()
         if name is None:
-            self._finish(claim, None, "there is no backup yet that this machine can read")
+            self._finish(claim, None, Sentence("there is no backup yet that this machine can read"))
             return
         source = address_of(self._config, name)
         db.write(partial(records.begin, claim, source))
@@ -131,6 +132,8 @@ class RehearsalRunner(ClaimRunner[Claim]):
                 self._end_if_lost(claim, process)
         if process.returncode == 0:
             return RehearsalResult(**json.loads(output)), None
+        if output:  # the problem as a sentence, in addition to its line
+            return None, unpack(json.loads(output)["problem"])
         lines = errors.decode("utf8", "replace").strip().splitlines() or [f"its process ended with {process.returncode}"]
         return None, lines[-1].removeprefix("gos: ")[:_MOST_TEXT]
 

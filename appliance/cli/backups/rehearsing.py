@@ -1,6 +1,7 @@
 """`gos backup rehearse`."""
 
 import argparse
+import json
 from dataclasses import asdict
 
 from appliance.app.parts import make_places
@@ -8,6 +9,8 @@ from appliance.backups.rehearsal import RehearsalRequest, rehearse
 from appliance.cli.backup import passphrase_of
 from appliance.cli.output import print_result
 from appliance.core.config import Config
+from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence, pack
 
 from .sources import open_source
 
@@ -16,8 +19,14 @@ def run_rehearse(args: argparse.Namespace) -> int:
     """Rehearse the restore of a backup; nothing of it stays, and the appliance of the data folder is not touched."""
     config: Config = args.load()
     key = args.key if args.key and args.key.is_file() else None
-    request = RehearsalRequest(open_source(config, args.file), passphrase_of(args, config), key)
-    done = rehearse(config, make_places, request)
+    try:
+        request = RehearsalRequest(open_source(config, args.file), passphrase_of(args, config), key)
+        done = rehearse(config, make_places, request)
+    except ApplianceError as error:
+        if args.json:  # the appliance, which runs this command too, shows it in the language of its reader
+            message = error.message
+            print(json.dumps({"problem": pack(message if isinstance(message, Sentence) else Sentence(message))}))
+        raise
     seconds = (done.restore_ms + done.start_ms) / 1000
     summary = (
         f"{args.file} of {done.made_at} was restored and answered after {seconds:.1f} s "

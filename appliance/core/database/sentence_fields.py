@@ -36,8 +36,7 @@ class SentenceField(peewee.TextField):  # type: ignore[misc]  # peewee carries n
         return dump_sentence(value)
 
     def python_value(self, value: str | None) -> str | None:
-        _text, separator, packed = (value or "").partition(_SEPARATOR)
-        return unpack(json.loads(packed)) if separator else value
+        return load_sentence(value)
 
 
 def dump_sentence(value: str | None) -> str | None:
@@ -45,6 +44,12 @@ def dump_sentence(value: str | None) -> str | None:
     if isinstance(value, Sentence) and value.values:
         return f"{value}{_SEPARATOR}{dump_json(pack(value))}"
     return value
+
+
+def load_sentence(value: str | None) -> str | None:
+    """Restore a text or Sentence from the result of `dump_sentence`."""
+    _text, separator, packed = (value or "").partition(_SEPARATOR)
+    return unpack(json.loads(packed)) if separator else value
 
 
 def dump_error(value: Any) -> str:

@@ -116,7 +116,8 @@ def check_answer(request: HumanRequest, answer: Any, *, namespace: str = "") -> 
     _check_depth(answer, "/answer")
     if request.kind == "choice":
         if answer not in request.choices:
-            raise ValidationFailed(f"the answer must be one of {', '.join(request.choices)}"[:500], pointer="/answer")
+            choices = ", ".join(request.choices)[:450]
+            raise ValidationFailed(Sentence("the answer must be one of %(choices)s", choices=choices), pointer="/answer")
     elif problems := compile_schema(dict(request.schema or FREE_TEXT)).problems(answer, under="/answer", namespace=namespace):
         raise ValidationFailed("the answer does not match the requested format", details=problems[:100])
     return answer

@@ -1,5 +1,6 @@
 """Rehearsals on schedule and on request: one over all processes, its result for everybody, and nothing left by a killed one."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -17,11 +18,15 @@ from appliance.backups.rehearsal import (
     records,
     runner,
 )
+from appliance.cli import main
 from appliance.core import clock
+from appliance.core.catalogues import read_catalogue
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
 from appliance.core.leases import Lease
+from appliance.core.sentences import unpack
+from tests.architecture.source_tree import ROOT
 from tests.backups.backup_processes import BackupProcess
 from tests.backups.conftest import PASSPHRASE, World, make_world
 from tests.backups.rehearsal.test_trials import leftovers, processes_of
@@ -172,6 +177,21 @@ def test_the_reason_of_a_failed_process_is_recorded(appliance: Appliance) -> Non
     run_due(appliance.open("one"))
     (only,) = list_rehearsals()
     assert "is damaged" in str(only.problem)
+
+
+def test_a_reason_stays_a_sentence_that_can_be_translated(
+    appliance: Appliance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that rehearses prints its id and values, and the row keeps them."""
+    command = ["--config", os.devnull, "--data", str(appliance.world.config.data), "backup", "rehearse", "s3://none", "--json"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("gos: 's3://none' names no file in a bucket")
+    answer(None, unpack(json.loads(said.out)["problem"]), monkeypatch)
+    run_due(appliance.open("one"))
+    (only,) = list_rehearsals()
+    german = read_catalogue(ROOT / "ui" / "translations" / "de.po").language
+    assert german.translate(only.problem or "").startswith("'s3://none' nennt keine Datei in einem Bucket")
 
 
 def test_no_setting_or_credential_reaches_the_restored_appliance(appliance: Appliance, monkeypatch: pytest.MonkeyPatch) -> None:
