@@ -158,7 +158,8 @@ def change_collection(call: Call, collection: str) -> Answer:
 def delete_collection(call: Call, collection: str) -> DeletedView:
     """Delete a collection with its entities.
 
-    One that has entities is deleted only with `allow_loss`.
+    One that has entities is deleted only with `allow_loss`. It is gone at once and its name is free; many entities are removed from
+    the database afterwards.
     """
     datapool.delete_collection(call.scope, collection, allow_loss=call.query.allow_loss)
     return DeletedView(deleted=collection)

@@ -5,7 +5,7 @@ from appliance.connectors.registry import CONNECTORS
 from appliance.core import clock
 from appliance.core.database import db, planner_statistics
 from appliance.core.scheduling import BACKGROUND, LONG, SLOW, PeriodicJob, Rest
-from appliance.datapool import StorageUsage
+from appliance.datapool import StorageUsage, removal_due, remove_deleted
 from appliance.documents import delete_expired_uploads, delete_overdue
 from appliance.documents.contents import build_text_tasks
 from appliance.documents.reviews import reviews
@@ -86,6 +86,7 @@ def shared_upkeep(services: Services, formats: Formats) -> list[PeriodicJob]:
         PeriodicJob("uploads", 3600.0, delete_expired_uploads, SLOW),
         PeriodicJob("sign-in-attempts", 60.0, lambda: counts.purge(clock.now_ms()), SLOW),
         PeriodicJob("key-usage", 3600.0, lambda: daily_quotas.purge(clock.now_ms()), SLOW),
+        PeriodicJob("deleted-collections", 0.25, remove_deleted, LONG, rest=Rest(next_due=removal_due)),
         PeriodicJob("closed-tenants", 60.0, closed_tenants.delete_left, LONG),
         PeriodicJob("quotas", 60.0, lambda: tidy(services.limits.quotas, services.config), SLOW),
         PeriodicJob("reviews", 60.0, reviews.expire_reviews),

@@ -1,6 +1,5 @@
 """Ends the work of a tenant that is being deleted or reset, and empties its tables in short writes, so that others hardly wait."""
 
-import json
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ from appliance.core.database import db, full_text
 from appliance.core.database.bulk import short_writes
 from appliance.core.database.bulk.short_writes import Permission, Rows
 from appliance.core.scope import TenantScope
-from appliance.datapool import from_stored
+from appliance.datapool import remove_entities
 from appliance.documents import NAMES
 
 from .copying import ENTITIES, SEARCHED, open_source
@@ -56,16 +55,10 @@ def empty_tables(scope: TenantScope, tables: Collection[str], permission: Permis
     """
     stop_runs(scope, permission)
     ordered = open_source().tables()[::-1]
-    relations = _list_relations(scope)
-    entities = [Rows(table, "1 = 1") for table in ordered if table in relations]
+    own = {str(name) for (name,) in db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", (scope.tenant_id,))}
+    total = remove_entities(permission, [table for table in ordered if table in own], 0)
     others = [_rows_of(scope, table) for table in ordered if table in {*tables} - {"collection"}]
-    total = short_writes.delete_each(permission, entities, 0)
-    for each in entities:
-        if short_writes.has_rows(each):
-            for column in relations[each.table]:
-                linked = Rows(each.table, f"\"{column}\" > ''")  # by its index
-                short_writes.change(permission, linked, f'"{column}" = NULL', (), total)
-    return short_writes.delete_each(permission, [*entities, *others], total)
+    return short_writes.delete_each(permission, others, total)
 
 
 def _rows_of(scope: TenantScope, table: str) -> Rows:
@@ -78,13 +71,6 @@ def _forget(table: str, chosen: str, values: tuple[Any, ...]) -> None:
         full_text.remove(table, chosen, values)
     if table == NAMES.table:
         NAMES.remove(chosen, values)
-
-
-def _list_relations(scope: TenantScope) -> dict[str, list[str]]:
-    """By table of entities, the columns that refer to entities."""
-    rows = db.rows("SELECT table_name, definition FROM collection WHERE tenant_id = ?", (scope.tenant_id,))
-    fields = {str(table): from_stored(json.loads(definition)).fields for table, definition in rows}
-    return {table: [field.column for field in each if field.type == "relation"] for table, each in fields.items()}
 
 
 def _is_closed(scope: TenantScope) -> bool:

@@ -14,7 +14,7 @@ from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
 
-from .copying import Row, RowFilter, Source, copy_rows, create_schema, open_source
+from .copying import FileSource, Row, RowFilter, Source, copy_rows, create_schema, open_source
 from .creation import StoppableReader, protect_contents, write_contents
 from .parts import new_file
 from .problems import UNCONTROLLED, JobControl
@@ -67,6 +67,7 @@ def copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dic
     for table in source.tables():
         if table in EXPORTED:
             copy_rows(source, file, table, RowFilter("tenant_id", tenant_id, EXPORTED[table]))
+    _leave_deleted_collections(file)
     for (table,) in file.execute("SELECT table_name FROM collection").fetchall():
         copy_rows(source, file, table)
     file.execute("COMMIT")
@@ -78,6 +79,17 @@ def copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dic
             "SELECT p.login, m.role, m.approver FROM membership m JOIN person p ON p.id = m.user_id WHERE m.tenant_id = ? "
             "ORDER BY p.login", (tenant_id,))],
     }  # fmt: skip
+
+
+def _leave_deleted_collections(file: sqlite3.Connection) -> None:
+    """Leave out collections that are deleted, and whose entities are just being removed."""
+    if "removal_lease" not in FileSource(file.execute).columns("collection"):
+        return  # a backup of an earlier release
+    deleted = file.execute("SELECT table_name FROM collection WHERE removal_lease IS NOT NULL").fetchall()
+    for (table,) in deleted:
+        file.execute(f'DROP TABLE "{table}"')
+        file.execute("DELETE FROM entity_change WHERE collection = ?", (table,))
+    file.execute("DELETE FROM collection WHERE removal_lease IS NOT NULL")
 
 
 def _refuse_reset(source: Source, tenant_id: str) -> None:

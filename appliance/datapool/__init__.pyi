@@ -23,6 +23,9 @@ from .importing.reading import ImportOptions as ImportOptions
 from .importing.records import BLOB_TABLES as BLOB_TABLES
 from .importing.records import FileImport as FileImport
 from .importing.records import delete_expired_imports as delete_expired_imports
+from .removal import removal_due as removal_due
+from .removal import remove_deleted as remove_deleted
+from .removal import remove_entities as remove_entities
 from .service import MAX_COLLECTIONS as MAX_COLLECTIONS
 from .storage import StorageUsage as StorageUsage
 from .storage import measure_file as measure_file

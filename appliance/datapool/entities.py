@@ -12,7 +12,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadTooLarge, VersionConflict
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.datapool import limits
+from appliance.datapool import limits, removal
 from appliance.datapool.compiled import SYSTEM_COLUMNS, CompiledCollection, load_for_tenant
 from appliance.datapool.definition import Findings
 from appliance.datapool.field_types import ENTITY_ID
@@ -153,7 +153,7 @@ def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
 def delete(collection: CompiledCollection, row: list[Any]) -> ChangeResult:
     """Delete the entity of a row; Conflict when other entities refer to it."""
     try:
-        _execute_checked(collection.delete_sql, (row[0],))
+        _delete(collection, row[0])
     except ConstraintBroken as broken:
         users = ", ".join(list_referring_fields(collection)) or "another collection"
         raise Conflict(
@@ -165,9 +165,20 @@ def delete(collection: CompiledCollection, row: list[Any]) -> ChangeResult:
     return ChangeResult("deleted", collection.name, collection.table_name, collection.to_view(row))
 
 
+def _delete(collection: CompiledCollection, entity_id: str) -> None:
+    """ConstraintBroken if entities of a collection refer to it that is not deleted."""
+    try:
+        _execute_checked(collection.delete_sql, (entity_id,))
+    except ConstraintBroken:
+        if not removal.release_entity(collection, entity_id):
+            raise
+        _execute_checked(collection.delete_sql, (entity_id,))
+
+
 def list_referring_fields(collection: CompiledCollection) -> list[str]:
     """The relations to the collection, as `collection.field`."""
-    names = db.rows("SELECT name FROM collection WHERE tenant_id = ? ORDER BY name", (collection.tenant_id,))
+    sql = "SELECT name FROM collection WHERE tenant_id = ? AND removal_lease IS NULL ORDER BY name"
+    names = db.rows(sql, (collection.tenant_id,))
     others = [load_for_tenant(collection.tenant_id, name) for (name,) in names]
     return [
         f"{other.name}.{field.definition.name}"

@@ -79,7 +79,8 @@ def _refresh(scope: TenantScope) -> _State:
 def _count(scope: TenantScope, before: _Counted | None) -> _Counted:
     """Count every table, or from an earlier count on only what has changed; the reads must see one state of the database."""
     ((newest,),) = db.rows("SELECT coalesce(max(number), 0) FROM entity_change")
-    names = [str(name) for (name,) in db.rows("SELECT table_name FROM collection WHERE tenant_id = ?", (scope.tenant_id,))]
+    sql = "SELECT table_name FROM collection WHERE tenant_id = ? AND removal_lease IS NULL"
+    names = [str(name) for (name,) in db.rows(sql, (scope.tenant_id,))]
     known = {} if before is None else {name: count for name, count in before.tables.items() if name in names}
     if before is not None:
         for name, added in _changes(scope, list(known), before.number, int(newest)):

@@ -102,12 +102,6 @@ def get_last_number(collection: CompiledCollection) -> int:
     return int(db.rows(sql, (collection.tenant_id, collection.table_name))[0][0] or 0)
 
 
-def delete_history(collection: CompiledCollection) -> None:
-    """Delete the history of the collection, inside the write that deletes it."""
-    sql = "DELETE FROM entity_change WHERE tenant_id = ? AND collection = ?"
-    db.execute(sql, (collection.tenant_id, collection.table_name))
-
-
 def delete_changes_before(before_ms: int) -> int:
     """Delete every tenant's changes older than this time; returns how many."""
     return delete_older_by_number("entity_change", "number", "at", before_ms)

@@ -15,7 +15,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.patches import merge_patch
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
-from appliance.datapool import access_rules, batch, changes, entities, exports, history, queries, tables, titles
+from appliance.datapool import access_rules, batch, changes, entities, exports, history, queries, removal, tables, titles
 from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.charsets import detect_charset
 from appliance.datapool.compiled import CompiledCollection, load, load_for_tenant
@@ -35,11 +35,12 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_COLLECTIONS = 500
+_IS_THERE = Collection.removal_lease.is_null()
 
 
 def list_collections(scope: TenantScope, request: PageRequest) -> Page[dict[str, Any]]:
     """The collections of the tenant, sorted by name by default."""
-    query = scope.narrow(scope.select(Collection), "collection", Collection.name)
+    query = scope.narrow(scope.select(Collection).where(_IS_THERE), "collection", Collection.name)
     fields = {"name": Collection.name, "created_at": Collection.created_at, "updated_at": Collection.updated_at}
     return paginate(query, request, fields, default="name", tie="name").map(_to_view)
 
@@ -63,7 +64,7 @@ def create_collection(scope: TenantScope, document: Any) -> dict[str, Any]:
 def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> dict[str, Any]:
     if scope.find(Collection, name=definition.name) is not None:
         raise AlreadyExists(Sentence("the collection %(name)s already exists; change it with PATCH", name=repr(definition.name)))
-    if scope.select(Collection).count() >= MAX_COLLECTIONS:
+    if scope.select(Collection).where(_IS_THERE).count() >= MAX_COLLECTIONS:
         raise Conflict(Sentence(
             "a tenant can have at most %(max_collections)s collections; delete one that is no longer used",
             max_collections=MAX_COLLECTIONS,
@@ -193,7 +194,7 @@ def _merge_definition(current: CompiledCollection, patch: Any) -> CollectionDefi
 
 
 def delete_collection(scope: TenantScope, name: str, *, allow_loss: bool = False) -> None:
-    """Delete a collection; Conflict while it contains entities (unless `allow_loss`) or other collections refer to it."""
+    """Delete a collection, at once for everybody; Conflict while it has entities (unless `allow_loss`) or others refer to it."""
     db.write(lambda: _delete_collection(scope, name, allow_loss))
 
 
@@ -209,9 +210,7 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
             Sentence("the collection %(name)s contains entities; to delete them with it, set allow_loss=true", name=name)
         )
     with db.savepoint():
-        tables.drop_table(collection.table_name)
-        history.delete_history(collection)
-        scope.delete(Collection).where(Collection.name == name).execute()
+        removal.delete_collection(scope, collection)
         audit.record(scope, "collection.delete", name)
 
 

@@ -92,6 +92,29 @@ def drop_table(table: str) -> None:
     db.execute(f'DROP TABLE "{table}"')
 
 
+def drop_own_foreign_keys(table: str) -> None:
+    """Drop the foreign keys of a table, on PostgreSQL; SQLite cannot, see `list_relations`."""
+    if db.is_sqlite():
+        return
+    names = "SELECT conname FROM pg_constraint WHERE contype = 'f' AND conrelid = to_regclass(?)"
+    for (name,) in db.rows(names, (f'"{table}"',)):
+        db.execute(f'ALTER TABLE "{table}" DROP CONSTRAINT "{name}"')
+
+
+def list_relations(table: str, target: str = "") -> list[str]:
+    """The columns of a table that are foreign keys, or those to the table `target`."""
+    if db.is_sqlite():
+        rows = db.rows('SELECT "from", "table" FROM pragma_foreign_key_list(?)', (table,))
+    else:
+        rows = db.rows(
+            "SELECT a.attname, to_table.relname FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid "
+            "AND a.attnum = ANY (c.conkey) JOIN pg_class to_table ON to_table.oid = c.confrelid "
+            "WHERE c.contype = 'f' AND c.conrelid = to_regclass(?)",
+            (f'"{table}"',),
+        )
+    return [str(column) for column, other in rows if not target or other == target]
+
+
 def drop_related_tables(names: Iterable[str]) -> None:
     """Drop tables that may refer to each other, with all their rows."""
     tables = list(names)

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.core.database import db
 from appliance.testing.running import Running
+from tests.processes.world import wait_until
 
 DEFINITION = {
     "name": "parcels",
@@ -60,6 +62,26 @@ def test_an_entity_lives_from_creation_to_deletion(parcels: httpx.Client, globex
     assert history["meta"]["next_cursor"]
     assert parcels.delete(url, headers={"If-Match": '"3"'}).json()["data"] == {"deleted": entity["id"]}
     assert code(parcels.get(url)) == (404, "not_found")
+
+
+def test_a_large_collection_is_gone_at_once_and_soon_removed(running: Running, acme: httpx.Client) -> None:
+    """Its name is free again with the answer, and the appliance removes the rest by itself."""
+    fields = [{"name": "number", "type": "text", "unique": True}]
+    assert acme.post(BASE, json={"name": "crates", "fields": fields}).status_code == 201
+    operations = [{"op": "create", "collection": "crates", "values": {"number": str(number)}} for number in range(500)]
+    assert acme.post(f"{BASE}/batch", json={"operations": operations}).status_code == 200
+    ((table,),) = db.rows("SELECT table_name FROM collection WHERE name = 'crates'")
+    assert code(acme.delete(f"{BASE}/crates")) == (409, "conflict")
+    assert acme.delete(f"{BASE}/crates", params={"allow_loss": "true"}).json()["data"] == {"deleted": "crates"}
+    for path in ("", "/entities", "/events"):
+        assert code(acme.get(f"{BASE}/crates{path}")) == (404, "not_found"), path
+    assert code(acme.get(f"{BASE}/-{table}")) == (404, "not_found")
+    assert "crates" not in [each["name"] for each in acme.get(BASE).json()["data"]]
+    assert acme.post(BASE, json={"name": "crates", "fields": fields}).status_code == 201
+    assert acme.get(f"{BASE}/crates/entities", params={"count": "exact"}).json()["meta"]["total"] == 0
+    wait_until(lambda: table not in db.database.obj.get_tables())
+    assert db.rows("SELECT count(*) FROM entity_change WHERE collection = ?", (table,)) == [(0,)]
+    assert acme.delete(f"{BASE}/crates").status_code == 200
 
 
 def test_errors_name_every_member(parcels: httpx.Client) -> None:

@@ -7,7 +7,6 @@ import json
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import partial
 
 from appliance.app.parts import make_integrations, make_places
@@ -17,6 +16,7 @@ from appliance.core import clock, ids
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
+from appliance.datapool import removal_due, remove_deleted
 from appliance.datapool import service as datapool
 from appliance.solutions import SolutionServices, Transfers
 from appliance.tenants import service
@@ -82,9 +82,8 @@ def add_entities(scope: TenantScope, table: str, customer: str, numbers: range) 
 
 def delete_collection(scope: TenantScope) -> None:
     datapool.delete_collection(scope, "orders", allow_loss=True)
-    remove: Callable[[], object] | None = getattr(datapool, "remove_deleted", None)
-    if remove is not None:
-        remove()
+    while removal_due() is not None:
+        remove_deleted()
 
 
 if __name__ == "__main__":
