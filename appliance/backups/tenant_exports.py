@@ -93,7 +93,7 @@ def _leave_deleted_collections(file: sqlite3.Connection) -> None:
 
 
 def _refuse_reset(source: Source, tenant_id: str) -> None:
-    is_reset = "SELECT 1 FROM tenant WHERE id = ? AND reset_at IS NOT NULL"
+    is_reset = "SELECT 1 FROM tenant WHERE id = ? AND reset_at > 0"
     if "reset_at" in source.columns("tenant") and [*source.rows(is_reset, (tenant_id,))]:
         raise Conflict(Sentence(
             "the tenant %(tenant)s is being reset, and only a part of it is left; export it later, or use another backup",

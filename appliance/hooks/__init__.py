@@ -11,7 +11,7 @@ from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.sentences import Sentence
 from appliance.processes.triggers import Request as WebhookRequest
 from appliance.processes.triggers import group_fields
-from appliance.web import Request, Response, Services, explain_fault_in_thread, in_thread, log_as, read_body, view
+from appliance.web import Request, Response, Services, explain_fault, explain_fault_in_thread, in_thread, log_as, read_body, view
 
 __all__ = ["make_hooks"]
 
@@ -42,7 +42,10 @@ async def _receive(services: Services, request: Request, path: str) -> Response:
 
 
 def _start(services: Services, request: Request, webhook_request: WebhookRequest) -> bytes:
-    started = services.processes.receive_webhook(request.tenant, webhook_request, request.request_id, request.trace)
+    try:
+        started = services.processes.receive_webhook(request.tenant, webhook_request, request.request_id, request.trace)
+    except NotFound as error:  # senders give up on a webhook that is not found, but a tenant that is being reset has it soon
+        raise explain_fault(error, request.tenant) from error
     data = {"execution_id": started.execution_id}
     return json.dumps({"success": True, "data": data, "meta": {"request_id": request.request_id}}).encode()
 

@@ -6,6 +6,7 @@ from . import invitations as invitations
 from . import people as people
 from . import preferences as preferences
 from . import quota_settings as quota_settings
+from . import request_guards as request_guards
 from . import service as service
 from . import service_accounts as service_accounts
 from . import starters as starters

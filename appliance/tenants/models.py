@@ -12,7 +12,11 @@ class Tenant(PlatformModel):
     kind = peewee.TextField()  # standard | sandbox
     created_at = peewee.BigIntegerField()
     closed_at = peewee.BigIntegerField(null=True)  # it is being deleted or imported
-    reset_at = peewee.BigIntegerField(null=True)  # it is being reset, since then
+    reset_at = peewee.BigIntegerField(null=True)  # it is being reset, since then; negative: its last reset ended then
+
+    @property
+    def is_being_reset(self) -> bool:
+        return (self.reset_at or 0) > 0
 
 
 class Person(PlatformModel):

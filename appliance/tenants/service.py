@@ -9,9 +9,7 @@ from typing import Any
 from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.database.caches import Cache
-from appliance.core.database.write_guards import WriteGuard
-from appliance.core.errors import AlreadyExists, Conflict, NotFound, Overloaded, ValidationFailed
+from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
 from appliance.core.events import hub
 from appliance.core.leases.open_tenants import FENCED_ONE
 from appliance.core.pages import Page, PageRequest, paginate
@@ -21,6 +19,15 @@ from appliance.monitor import audit
 from appliance.quotas import expiry
 
 from .models import ApiKey, Person, Secret, SecretBindingRow, Tenant
+from .request_guards import (
+    being_reset,
+    forget_state,
+    guard_of,
+    is_being_reset,
+    is_stored,
+    refuse_reset,
+    tenant_exists,
+)
 from .scopes import ALL_SCOPES
 from .trails import record_for_appliance
 
@@ -42,6 +49,7 @@ __all__ = [
     "has_any_tenant",
     "insert_temporary",
     "is_being_reset",
+    "is_stored",
     "list_secrets",
     "list_tenants",
     "lock_tenant",
@@ -54,7 +62,6 @@ __all__ = [
     "unseal_secret",
 ]  # fmt: skip
 MAX_NAME = 200
-RESET_RETRY_SECONDS = "5"
 _IS_OPEN = (Tenant.id != APPLIANCE) & Tenant.closed_at.is_null()
 
 
@@ -168,46 +175,6 @@ def lock_tenant(tenant_id: str) -> None:
     db.rows(f"SELECT id FROM tenant WHERE id = ?{db.row_lock()}", (tenant_id,))  # noqa: S608  our own words
 
 
-_existing: Cache[str, tuple[float, bool]] = Cache(1_000)
-"""When an existing tenant was looked up, and whether it was being reset then."""
-
-
-def tenant_exists(tenant_id: str) -> bool:
-    """Whether the tenant exists; called for every request, so a positive result is cached for a second."""
-    return _look_up(tenant_id) is not None
-
-
-def _look_up(tenant_id: str) -> bool | None:
-    """Whether the tenant is being reset; None without such a tenant, which alone is not cached."""
-    cached, now = _existing.get(tenant_id), clock.monotonic()
-    if cached is not None and now - cached[0] < 1.0:
-        return cached[1]
-    sql = "SELECT reset_at FROM tenant WHERE id = ? AND closed_at IS NULL"  # peewee takes ten times as long
-    if tenant_id != APPLIANCE and (rows := db.rows(sql, (tenant_id,))):
-        is_reset = rows[0][0] is not None
-        _existing[tenant_id] = now, is_reset
-        return is_reset
-    _existing.pop(tenant_id, None)
-    return None
-
-
-def refuse_reset(tenant_id: str) -> None:
-    """Overloaded while the tenant is being reset; called for every request, so other processes learn of it a second later; until
-    then, `guard_of` refuses what their requests write."""
-    if _look_up(tenant_id):
-        raise being_reset()
-
-
-def guard_of(tenant_id: str) -> WriteGuard:
-    """Refuses writes while the tenant is being reset: of a request that came before, or to a process that does not know it yet."""
-    return WriteGuard("SELECT 1 FROM tenant WHERE id = ? AND reset_at IS NOT NULL", (tenant_id,), being_reset)
-
-
-def being_reset() -> Overloaded:
-    """The refusal of a request to a tenant that is being reset."""
-    return Overloaded("this tenant is being reset; try again when that is done", headers={"Retry-After": RESET_RETRY_SECONDS})
-
-
 def refuse_fenced(tenant_id: str) -> None:
     """Inside the write that begins something of a tenant: Overloaded while it is being reset, NotFound while it is deleted."""
     if db.rows(FENCED_ONE, (tenant_id,)):
@@ -215,15 +182,10 @@ def refuse_fenced(tenant_id: str) -> None:
         raise being_reset()
 
 
-def is_being_reset(tenant_id: str) -> bool:
-    """Whether the tenant is being reset now."""
-    return bool(db.rows("SELECT 1 FROM tenant WHERE id = ? AND reset_at IS NOT NULL", (tenant_id,)))
-
-
 def begin_reset(scope: TenantScope, *, force: bool) -> None:
     """Inside a write: from now on the tenant refuses requests.  Conflict while it is being reset; NotFound; retention rules can
     prevent it unless it is forced."""
-    if get_tenant(scope.tenant_id).reset_at is not None:
+    if get_tenant(scope.tenant_id).is_being_reset:
         raise _reset_conflict(scope.tenant_id)
     if not force:
         hub.publish(TenantDeletionStarted(scope))
@@ -231,23 +193,17 @@ def begin_reset(scope: TenantScope, *, force: bool) -> None:
 
 
 def end_reset(scope: TenantScope) -> None:
-    """Inside a write: from now on the tenant accepts requests again."""
-    _set_reset(scope, None)
+    """Inside a write: from now on the tenant accepts requests again, except for those that came before or meanwhile."""
+    _set_reset(scope, -clock.now_ms())
 
 
-def _set_reset(scope: TenantScope, at: int | None) -> None:
+def _set_reset(scope: TenantScope, at: int) -> None:
     Tenant.update(reset_at=at).where(Tenant.id == scope.tenant_id).execute()
-    db.after_commit(partial(_forget_existing, scope.tenant_id))
+    db.after_commit(partial(forget_state, scope.tenant_id))
 
 
 def _reset_conflict(tenant_id: str) -> Conflict:
     return Conflict(Sentence("the tenant %(tenant_id)s is being reset; try again when that is done", tenant_id=repr(tenant_id)))
-
-
-def is_stored(tenant_id: str) -> bool:
-    """Whether the tenant exists now, which `tenant_exists` may notice a second later."""
-    _existing.pop(tenant_id, None)
-    return tenant_exists(tenant_id)
 
 
 @dataclass(frozen=True)
@@ -295,18 +251,14 @@ def close_tenant(scope: TenantScope, *, force: bool = False, details: Mapping[st
     prevent it unless it is forced.
     """
     row = get_tenant(scope.tenant_id)
-    if row.reset_at is not None:
+    if row.is_being_reset:
         raise _reset_conflict(row.id)
     if not force:
         hub.publish(TenantDeletionStarted(scope))
     record_for_appliance("tenant.delete", row.id, {"name": row.name, "force": force, **(details or {})}, actor=scope.actor)
     hub.publish(TenantClosed(scope))
     Tenant.update(closed_at=clock.now_ms()).where(Tenant.id == scope.tenant_id).execute()
-    db.after_commit(partial(_forget_existing, scope.tenant_id))
-
-
-def _forget_existing(tenant_id: str) -> None:
-    _existing.pop(tenant_id, None)
+    db.after_commit(partial(forget_state, scope.tenant_id))
 
 
 def list_closed() -> list[str]:

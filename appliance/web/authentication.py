@@ -27,5 +27,6 @@ def authenticate_key(services: Services, request: Request, key: str, owner: str 
         services.limits.refused_requests.record_key("API key", error.code, request.address)
         raise
     service.refuse_reset(caller.scope.tenant_id)  # also on the base host, where only the key names the tenant
-    guard_request(service.guard_of(caller.scope.tenant_id))
+    if guard := service.guard_of(caller.scope.tenant_id):
+        guard_request(guard)
     return replace(caller, scope=replace(caller.scope, trace=request.trace)) if request.trace else caller

@@ -6,19 +6,25 @@ So edges ask here, where they catch what has no code.
 
 from concurrent.futures import Executor
 
+from appliance.core.database import db
 from appliance.core.database.losses import ConnectionLost
-from appliance.core.errors import ApplianceError, UnknownHost
+from appliance.core.database.write_guards import current_guard
+from appliance.core.errors import ApplianceError, NotFound, UnknownHost
 from appliance.tenants import service
 
 from .threads import in_thread
 
 
 def explain_fault(error: Exception, tenant_id: str) -> Exception:
-    """The error; instead of a fault UnknownHost if the tenant does not exist any more, and Overloaded while it is being reset.
-    Waits for the database."""
-    if isinstance(error, ApplianceError | ConnectionLost) or not tenant_id:
+    """The error, or if it is a fault or `NotFound`, why the request's tenant is not there any more: see `guard_of`.
+
+    Without a guard it is UnknownHost if the tenant does not exist, and Overloaded while it is being reset.  Waits for the database.
+    """
+    if (isinstance(error, ApplianceError | ConnectionLost) and not isinstance(error, NotFound)) or not tenant_id:
         return error
     try:
+        if (guard := current_guard()) is not None:
+            return guard.refuse() if db.rows(guard.sql, guard.params) else error
         is_stored, is_reset = service.is_stored(tenant_id), service.is_being_reset(tenant_id)
     except Exception:  # noqa: BLE001  the database cannot say now, so the first error stays the answer
         return error

@@ -1,12 +1,17 @@
 """Starts `gos serve` or `gos worker`, optionally with one defence removed: the control that the chaos test must fail."""
 
 import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from appliance.app import upkeep
 from appliance.blobs import local
 from appliance.cli import main
 from appliance.core import queue
 from appliance.core.database import db, postgresql, sqlite, writers
+from appliance.core.database.bulk import short_writes
 from appliance.core.leases import Lease, OrphanFinder
 from appliance.processes.engine import end_watch, store
 from appliance.processes.engine.runner import Runner
@@ -68,6 +73,18 @@ def remove_folder_syncs() -> None:
     local._sync_folder = lambda folder: None
 
 
+def hold_deletions(until: Path) -> None:
+    """No defence less: rows of tenants that are reset or deleted are deleted once there is a file at this path."""
+    delete, pause = short_writes.delete_each, threading.Event()
+
+    def delete_later(*args: Any) -> int:
+        while not until.exists():
+            pause.wait(0.02)
+        return delete(*args)
+
+    short_writes.delete_each = delete_later  # type: ignore[assignment]
+
+
 CONTROLS = {
     "none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper, "polls": remove_polls, "full": remove_full,
     "room": remove_room, "syncs": remove_syncs, "folders": remove_folder_syncs,
@@ -75,7 +92,8 @@ CONTROLS = {
 }  # fmt: skip
 
 
-def launch(control: str, argv: list[str]) -> int:
-    """`gos` with these arguments, without the defence that `control` names; its exit code."""
-    CONTROLS[control]()
+def launch(control: str | Callable[[], None], argv: list[str]) -> int:
+    """`gos` with these arguments, without the defence that `control` names, or changed as it does; its exit code."""
+    change = CONTROLS[control] if isinstance(control, str) else control
+    change()
     return main(argv)

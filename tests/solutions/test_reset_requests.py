@@ -14,8 +14,9 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.database.bulk import short_writes
 from appliance.core.errors import Conflict
+from appliance.core.leases.open_tenants import fenced_tenants, is_open
 from appliance.solutions import read_solution
-from appliance.tenants import people, service
+from appliance.tenants import people, request_guards, service
 from appliance.tenants.grants import grants
 from appliance.testing.running import Running
 from appliance.web.deleted_tenants import explain_fault
@@ -134,8 +135,10 @@ def test_requests_are_accepted_at_once_after_a_reset(running: Running) -> None:
         check_refused(client.get("/api/v1/tenant"))
         with pytest.raises(Conflict, match="is being reset; try again when that is done"):
             db.write(lambda: service.begin_reset(running.tenant(name), force=True))
+        assert (is_open(name), name in fenced_tenants()) == (False, True)
         db.write(lambda: service.end_reset(running.tenant(name)))
         assert client.get("/api/v1/tenant").status_code == 200
+        assert (is_open(name), name in fenced_tenants()) == (True, False)
 
 
 APP = {"app.yaml": b"{}\n", "public/index.html": b"<p>" + b"a text that is worth an encoding " * 200}
@@ -194,7 +197,8 @@ def test_a_reset_brings_apps_with_their_contents_and_skills(running: Running) ->
 
 def unknown(tenant: str) -> None:
     """As in another process, which looked a moment ago whether the tenant is being reset."""
-    service._existing[tenant] = clock.monotonic() + 60, False
+    ((created_at,),) = db.rows("SELECT created_at FROM tenant WHERE id = ?", (tenant,))
+    request_guards._states[tenant] = request_guards._State(clock.monotonic() + 60, int(created_at), 0)
 
 
 def at_base_host(running: Running, client: httpx.Client) -> httpx.Response:
@@ -212,8 +216,19 @@ LATE: dict[str, Callable[[Resources, httpx.Client, dict[str, str]], httpx.Respon
         f"/api/v1/processes/{known['process']}/execute", params={"wait": 5}, json={}
     ),
     "a secret that the solution needs": lambda resources, client, known: client.delete(f"/api/v1/secrets/{known['secret']}"),
+    "a webhook": lambda _, client, known: client.post(f"/hooks/{known['process']}", json={}, headers={"X-API-Key": ""}),
     "at the base host": lambda resources, client, _: at_base_host(resources.running, client),
 }
+
+
+def hooked_process(resources: Resources) -> str:
+    """A process whose id is the path of its webhook."""
+    name = resources.process()
+    definition = {"id": name, "steps": [{"id": "answer", "rule": {"expression": "= 1"}}]}
+    trigger = {"webhook": {"path": name, "verify": {"kind": "none"}}}
+    resources.ask("PUT", f"/processes/{name}", {**definition, "triggers": [trigger]})
+    resources.ask("POST", f"/processes/{name}/publish", {})
+    return name
 
 
 @pytest.mark.parametrize("what", LATE)
@@ -223,13 +238,13 @@ def test_a_process_that_does_not_know_of_a_reset_writes_nothing(
     name = fresh("resetting")
     with running.api(name) as client:
         resources = Resources(running, name, client)
-        known = {"process": resources.process(), "collection": resources.collection(), "secret": resources.secret()}
+        known = {"process": hooked_process(resources), "collection": resources.collection(), "secret": resources.secret()}
         with paused_reset(running, name, monkeypatch):
             before = rows_of(name)
             unknown(name)
             check_refused(LATE[what](resources, client, known))
             assert rows_of(name) == before
-            service._existing.pop(name)
+            request_guards.forget_state(name)
 
 
 def rows_of(tenant: str) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""Two `gos serve` on one PostgreSQL: each a process of its own, with a data folder in common."""
+"""Two `gos serve` on one database: each a process of its own, with a data folder in common."""
 
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ SECONDS = 30.0  # for what a busy machine does late
 class TwoServers:
     """The running servers; `here` and `there` are clients of the tenant acme with a key of all scopes, one of each."""
 
-    def __init__(self, folder: Path, database: str, control: str, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, database: str, control: str | Callable[[], None], settings: dict[str, Any]) -> None:
         self.folder = folder
         self.database = database
         self.ports = [free_port(), free_port()]
@@ -70,8 +70,10 @@ class TwoServers:
 
 
 @contextmanager
-def two_servers(folder: Path, database: str, control: str = "none", **settings: Any) -> Iterator[TwoServers]:
-    """Both run for as long as the block; `control` is one of `tests.chaos.launcher`."""
+def two_servers(
+    folder: Path, database: str, control: str | Callable[[], None] = "none", **settings: Any
+) -> Iterator[TwoServers]:  # fmt: skip
+    """Both run for as long as the block; `control` is one of `tests.chaos.launcher`, or changes each process."""
     servers = TwoServers(folder, database, control, settings)
     try:
         servers.start()

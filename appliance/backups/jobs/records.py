@@ -278,7 +278,7 @@ def delete_expired() -> list[str]:
 def delete_all() -> None:
     """Delete the jobs of all tenants: of a restored backup, which has none of their files.  Resets that have begun to delete stay,
     because only they complete their tenants, and so do those that have yet to publish WebApps."""
-    tenants = "SELECT id FROM tenant WHERE reset_at IS NOT NULL"
+    tenants = "SELECT id FROM tenant WHERE reset_at > 0"
     own = f"(kind = ? AND state = 'running' AND (tenant_id IN ({tenants}) OR result <> ?))"
     solutions = f"(kind = ? AND tenant_id IN ({tenants}))"
     db.execute(f"DELETE FROM tenant_job WHERE NOT ({own} OR {solutions})", (RESET, db.dump_json({}), SOLUTION))  # noqa: S608

@@ -45,8 +45,8 @@ def guarding(request: GuardedRequest) -> Iterator[None]:
 
 
 def guard_request(guard: WriteGuard) -> None:
-    """Set the guard of the current request, if this is the work of one."""
-    if (request := _current.get()) is not None:
+    """Set the guard of the current request, if this is the work of one and it has none, as of when it began."""
+    if (request := _current.get()) is not None and request.guard is None:
         request.guard = guard
 
 

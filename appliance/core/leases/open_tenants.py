@@ -6,7 +6,8 @@ comes before that, and is cancelled by it if it has a claim, or finds the tenant
 
 from appliance.core.database import db
 
-_IS_FENCED = "(closed_at IS NOT NULL OR reset_at IS NOT NULL)"
+# The first condition is that of the index; the second leaves out tenants that were reset, whose `reset_at` is negative.
+_IS_FENCED = "(closed_at IS NOT NULL OR reset_at IS NOT NULL) AND (closed_at IS NOT NULL OR reset_at > 0)"
 FENCED = f"SELECT id FROM tenant WHERE {_IS_FENCED}"  # noqa: S608
 """The ids of the tenants of which nothing begins, read from a small index."""
 FENCED_ONE = f"SELECT 1 FROM tenant WHERE id = ? AND {_IS_FENCED}"  # noqa: S608

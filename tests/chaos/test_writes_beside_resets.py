@@ -1,0 +1,56 @@
+"""Two servers, one of which resets a tenant while every kind of request writes into it at the other."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from appliance.core.database import db
+from appliance.tenants import service
+from tests.backups.test_emptying import check_searches
+from tests.bench.filling import fill
+from tests.chaos.beside import AT_BASE, Pair, check_contents, check_refusals, marked_rows, open_pair, rows_of_solution, write_until
+from tests.chaos.doors import DOORS, is_done, is_refused_for_reset, new_mark
+from tests.processes.world import wait_until
+
+EXECUTIONS = 500
+REFUSALS = ("overloaded", "process_failed", "conflict")
+"""Conflict is the error of an awaited execution that is cancelled, and `process_failed` what a WebApp says of it."""
+
+
+@pytest.fixture
+def pair(tmp_path: Path, store_url: str) -> Iterator[Pair]:
+    with open_pair(tmp_path, store_url) as pair:
+        yield pair
+
+
+def test_no_write_at_another_server_outlives_a_reset(pair: Pair) -> None:
+    fill(service.system_scope("acme"), EXECUTIONS)
+    pair.start_endless()
+    refusals = write_until(pair.visitor, lambda _, text: is_refused_for_reset(text), pair.start_reset)
+    wait_until(lambda: not db.rows("SELECT 1 FROM execution WHERE tenant_id = 'acme' AND finished_at IS NULL"))
+    pair.empty()
+    pair.wait_for_reset()
+    check_refusals(refusals, *REFUSALS)
+    assert marked_rows() == {}
+    check_searches()
+    check_contents(pair)
+    after = rows_of_solution()
+    pair.start_reset()
+    pair.wait_for_reset()
+    assert after == rows_of_solution(), "it is as after a reset that nobody disturbs"
+
+
+def test_a_request_that_began_before_a_reset_writes_nothing_after_it(pair: Pair) -> None:
+    pair.empty()
+    with ExitStack() as requests:
+        finish = {name: requests.enter_context(pair.visitor.start(DOORS[name], new_mark())) for name in DOORS if name != AT_BASE}
+        pair.start_reset()
+        pair.wait_for_reset()
+        before = rows_of_solution()
+        answers = {name: each() for name, each in finish.items()}
+    assert {name: answer for name, answer in answers.items() if is_done(*answer)} == {}
+    check_refusals(answers.values(), *REFUSALS)
+    assert (marked_rows(), rows_of_solution()) == ({}, before)
+    check_contents(pair)
