@@ -95,7 +95,7 @@ def rehearse(
 ) -> RehearsalResult:
     """Run the agent with this input and mocked tools, and return the result."""
     run_id = ids.new("run")
-    acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes)
+    acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes, started_by=scope.actor)
     claim = Claim(
         scope=acting, run_id=run_id, agent_id=definition.id, version=0, fence=0, claims=0, input=task_input,
         started_at=clock.now_ms(), active_ms=0, claimed_at=clock.monotonic(),

@@ -77,7 +77,9 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
     if not LEASES.claim((scope.tenant_id, row.id), row.fence, owner=owner, until=lease_until, changes=changes):
         return None
     limits = continued_access.limits_of(scope, row.actor)
-    acting = TenantScope(scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id, limits=limits)
+    acting = TenantScope(
+        scope.tenant_id, f"run:{row.id}", frozenset(row.scopes), row.request_id, limits=limits, started_by=row.actor
+    )
     used = Usage(row.turns, row.tool_calls, row.input_tokens, row.output_tokens, row.cost_nano)
     return Claim(
         scope=acting, run_id=row.id, agent_id=row.agent_id, version=row.version, fence=row.fence + 1, claims=row.claims,

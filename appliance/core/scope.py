@@ -28,7 +28,8 @@ class TenantScope:
     `actor` is `key:<id>`, `appliance:<id>` for a key of the appliance, `user:<id>`, `execution:<id>` or `system`; `scopes` are the
     permissions of docs/contract.md § 4.
     `request_id` appears in logs; `trace` is the parent span, as a `traceparent`.  `has_agent_key`: the actor is a key that
-    belongs to an agent.  `limits`: the only resources that a limited key may reach; None does not limit.
+    belongs to an agent.  `limits`: the only resources that a limited key may reach; None does not limit.  `started_by`: the actor
+    that started the execution or run that acts, if whoever made the scope knew it.
     """
 
     tenant_id: str
@@ -38,6 +39,7 @@ class TenantScope:
     trace: str = field(default="", compare=False)
     has_agent_key: bool = field(default=False, compare=False)
     limits: ResourceNames | None = field(default=None, compare=False)
+    started_by: str = field(default="", compare=False)
 
     def require(self, name: str) -> None:
         """Raise ScopeMissing unless the actor has the scope `name`."""
@@ -62,7 +64,7 @@ class TenantScope:
 
     def with_actor(self, actor: str) -> "TenantScope":
         """A scope with the same tenant and permissions for another actor."""
-        return replace(self, actor=actor)
+        return replace(self, actor=actor, started_by="")
 
     def select(self, model: type[M], *fields: Any) -> Any:
         """A SELECT of these fields (default: all), filtered by tenant."""

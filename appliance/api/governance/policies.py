@@ -22,7 +22,6 @@ from appliance.governance.policies import (
     explain,
     parse_policy,
 )
-from appliance.tenants.keys import lineage
 
 from .policy_views import (
     EvaluationView,
@@ -258,8 +257,7 @@ def evaluate_policies(call: Call) -> EvaluationView:
     """
     body: EvaluateBody = call.body
     subject = _subject(call, body.subject)
-    account = lineage.find_account_of(call.scope, subject.actor)
-    facts = Facts(subject, ToolAction(**body.action.model_dump()), account)
+    facts = call.services.governance.policies.describe(call.scope, subject, ToolAction(**body.action.model_dump()))
     policies = call.services.governance.policies.compiled(call.scope)
     if body.policy is not None:
         draft = parse_policy(body.policy, str(body.policy.get("name", "")))

@@ -18,7 +18,7 @@ from appliance.governance.subjects import SkillUsed, Subject
 
 READABLE = frozenset({"method", "url", "query", "path", "headers"})
 """Members of an HTTP action's input that can be read whatever the body's encoding."""
-LANGUAGE = "2"  # incremented when the meaning of a rule or a default changes
+LANGUAGE = "3"  # incremented when the meaning of a rule or a default changes
 _MAX_CACHED = 2_048
 
 Test = Callable[[Facts], bool]
@@ -50,7 +50,9 @@ class CompiledRule:
     reads: frozenset[str] = frozenset()
     """The members of the input that `when` inspects."""
     reads_account: bool = False
-    """Whether it may name a service account."""
+    """Whether its actors may name a service account."""
+    reads_account_behind: bool = False
+    """Whether `when` inspects the service account."""
     error: str = ""
     """Why the rule cannot be read; everything it could apply to is denied."""
 
@@ -118,8 +120,13 @@ class CompiledPolicies:
 
     @cached_property
     def reads_account(self) -> bool:
-        """Whether any rule may name a service account, so that it must be known whom a key belongs to."""
+        """Whether any rule may name a service account as an actor, so that it must be known whom a key belongs to."""
         return any(rule.reads_account for rule in self.rules)
+
+    @cached_property
+    def reads_account_behind(self) -> bool:
+        """Whether any condition inspects the service account, so that it must be known who has started an execution."""
+        return any(rule.reads_account_behind for rule in self.rules)
 
     def matching_rules(self, facts: Facts) -> tuple[CompiledRule, ...]:
         """The rules whose predicates on the action hold; cached, since the same few actions recur."""
@@ -149,7 +156,7 @@ def record_of(facts: Facts) -> dict[str, Any]:
         "input": to_nfc(action.input),
         "subject": {
             "actor": subject.actor, "kind": subject.kind, "via": "mcp" if credential == "agent" else subject.via,
-            "credential": credential, "service_account": facts.account.removeprefix("service:") or None,
+            "credential": credential, "service_account": facts.account_behind.removeprefix("service:") or None,
             "agent": subject.agent, "run_id": subject.run_id,
             "tainted": subject.is_tainted, "tainted_by": list(subject.tainted_by), "skills": [asdict(s) for s in subject.skills],
         },
@@ -210,8 +217,8 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
         is_for_skills=subject.skills is not None, on_action=tuple(_on_action(rule)),
         on_subject=tuple(_on_subject(subject, rule.effect)),
         when=None if condition is None else conditions.compile_test(condition), reads=frozenset(_members_read(condition, "input")),
-        reads_account=any(glob.startswith(("s", "*")) and glob != "system" for glob in subject.actors or ())
-        or "service_account" in _members_read(condition, "subject"),
+        reads_account=any(glob.startswith(("s", "*")) and glob != "system" for glob in subject.actors or ()),
+        reads_account_behind="service_account" in _members_read(condition, "subject"),
     )  # fmt: skip
 
 

@@ -36,11 +36,16 @@ class ToolAction:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that rules can inspect; `account` is the service account (`service:…`) that the subject's key belongs to."""
+    """Everything that rules can inspect.
+
+    `account` is the service account (`service:…`) that the subject's key belongs to, `account_behind` that one or the one whose
+    key has started the execution or run that acts; both are empty without one.
+    """
 
     subject: Subject
     action: ToolAction
     account: str = ""
+    account_behind: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.governance.policies.accounts import find_account_behind
 from appliance.governance.policies.compiled import Active, CompiledPolicies, CompiledRule, record_of
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict
 from appliance.governance.policies.evaluation import Hit, combine
@@ -150,14 +151,19 @@ class _Evaluator:
     def __init__(self, scope: TenantScope, without: CompiledPolicies, with_it: CompiledPolicies, draft: str) -> None:
         self._without, self._with, self._own = without, with_it, f"{draft}/"
         self._find_account = cache(partial(lineage.find_account_of, scope))
+        self._find_account_behind = cache(partial(find_account_behind, scope))
         self._reads_account = without.reads_account or with_it.reads_account
+        self._reads_account_behind = without.reads_account_behind or with_it.reads_account_behind
         self.reads_input = without.reads_input or with_it.reads_input
 
     def evaluate(self, call: RecordedCall) -> ReplayedCall:
         facts = call_facts(call)
         if self._reads_account:
             facts = replace(facts, account=self._find_account(facts.subject.actor))
-        record = _record(call, facts)
+        behind = self._find_account_behind(facts.subject.actor) if self._reads_account_behind else ""
+        record = _record(call, replace(facts, account_behind=behind or ""))
+        if behind is None:
+            record["subject"]["service_account"] = UNKNOWN
         sides = [_match_rules(policies, facts, record) for policies in (self._without, self._with)]
         undetermined = {
             key: each

@@ -11,6 +11,7 @@ from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed, Vers
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
+from appliance.governance.policies.accounts import AccountFinder, find_account_behind
 from appliance.governance.policies.compiled import Active, CompiledPolicies
 from appliance.governance.policies.decision import Decision, Facts, InspectedDetails, Mode, ToolAction
 from appliance.governance.policies.evaluation import decide
@@ -65,6 +66,7 @@ class PolicyService:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cached: dict[str, tuple[str, CompiledPolicies]] = {}
+        self._accounts = AccountFinder()
 
     # -- evaluation
 
@@ -72,7 +74,13 @@ class PolicyService:
         """The decision of the tenant's active policies; activations take effect immediately, in every process."""
         compiled = self.compiled(scope)
         account = lineage.find_account_of(scope, subject.actor) if compiled.reads_account else ""
-        return decide(compiled, Facts(subject, action, account))
+        behind = self._accounts.find(scope, subject.actor) if compiled.reads_account_behind else ""
+        return decide(compiled, Facts(subject, action, account, behind))
+
+    def describe(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Facts:
+        """What rules can inspect, for an explanation; nobody has started an execution that is not stored."""
+        behind = find_account_behind(scope, subject.actor) or ""
+        return Facts(subject, action, lineage.find_account_of(scope, subject.actor), behind)
 
     def looks_at(self, scope: TenantScope) -> InspectedDetails:
         """Which details of an action the active policies inspect, besides its name and input."""

@@ -23,4 +23,5 @@ def claim_of(scope: TenantScope, row: Execution, fence: int, deferred: DeferredR
 
 def claim_at_birth(scope: TenantScope, row: Execution, deferred: DeferredRow | None = None) -> Claim:
     """The claim of an execution that this process inserted as running, or will."""
-    return claim_of(TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id), row, row.fence, deferred)
+    own = TenantScope(scope.tenant_id, f"execution:{row.id}", request_id=scope.request_id, started_by=row.actor)
+    return claim_of(own, row, row.fence, deferred)

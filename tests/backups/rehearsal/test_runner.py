@@ -185,9 +185,9 @@ def test_a_reason_stays_a_sentence_that_can_be_translated(
     """The process that rehearses prints its id and values, and the row keeps them."""
     command = ["--config", os.devnull, "--data", str(appliance.world.config.data), "backup", "rehearse", "s3://none", "--json"]
     assert main(command) == 1
-    said = capsys.readouterr()
-    assert said.err.startswith("gos: 's3://none' names no file in a bucket")
-    answer(None, unpack(json.loads(said.out)["problem"]), monkeypatch)
+    output = capsys.readouterr()
+    assert output.err.startswith("gos: 's3://none' names no file in a bucket")
+    answer(None, unpack(json.loads(output.out)["problem"]), monkeypatch)
     run_due(appliance.open("one"))
     (only,) = list_rehearsals()
     german = read_catalogue(ROOT / "ui" / "translations" / "de.po").language

@@ -12,9 +12,8 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.governance import SkillUsed, Subject, Via, subjects
-from appliance.governance.policies import CompiledPolicies, Decision, Facts, Finding, ToolAction, decide, explain, parse_policy
+from appliance.governance.policies import CompiledPolicies, Decision, Finding, ToolAction, decide, explain, parse_policy
 from appliance.tenants import people
-from appliance.tenants.keys import lineage
 
 from .rule_sentences import describe_obligations
 
@@ -53,7 +52,7 @@ def explain_decision(visit: Visit) -> Answer:
     """The decision for the described action, with the rules that led to it."""
     try:
         policies, subject = _policies(visit), _subject(visit)
-        facts = Facts(subject, _action(visit), lineage.find_account_of(visit.scope, subject.actor))
+        facts = visit.services.governance.policies.describe(visit.scope, subject, _action(visit))
     except ApplianceError as error:
         return _decision_page(visit, problem=error)
     decision = decide(policies, facts)
