@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.tenants import service
 from appliance.testing.running import Running
 from tests.sites.route_shop import ROUTES, SAME, deploy, wait_for
 from tests.sites.test_access import open_app
@@ -135,6 +136,21 @@ def test_hosts_that_serve_nothing(ask: Ask, running: Running, acme: httpx.Client
     acme.post("/api/v1/webapps", json={"id": "leer"}).raise_for_status()
     empty = ask("/", host="leer--acme.content.localhost", headers=PAGE)
     assert_german_page(empty, 404, "Hier ist noch nichts veröffentlicht")
+
+
+def test_a_refusal_before_the_app_is_reached(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the tenant is reset: the front itself refuses, and an app's script shows that as well."""
+
+    def refuse(_: str) -> None:
+        raise service.being_reset()
+
+    monkeypatch.setattr(service, "refuse_reset", refuse)
+    assert_german_page(ask("/", headers=PAGE), 503, "Zurzeit nicht verfügbar", "Erneut versuchen")
+    german = error_of(ask("/api/orders", "POST", json={"name": "a"}))
+    english = error_of(ask("/api/orders", "POST", json={"name": "a"}, headers=ENGLISH))
+    assert (german["code"], german["status"]) == (english["code"], english["status"])
+    assert german["message"] != english["message"]
+    assert_german_page(ask("/api/orders", "POST", data={"name": "a"}, headers=PAGE), 503, "Zurück zur App")
 
 
 def test_a_preview_without_its_link(ask: Ask) -> None:
