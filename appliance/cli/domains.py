@@ -6,7 +6,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.tenants import service
 
-from .output import add_json, opened_store, print_result, print_rows, read_store
+from .output import add_json, opened_store, opened_tenant, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
@@ -48,8 +48,7 @@ def run_approve(args: argparse.Namespace) -> int:
     from appliance.webapps.domains import build_domains
 
     config = args.load()
-    with opened_store(config):
-        service.get_tenant(args.tenant)
+    with opened_tenant(config, args.tenant):
         domain = build_domains(config, Egress()).approve_domain(service.system_scope(args.tenant), args.host)
     sentence = f"{domain.host} now belongs to {args.tenant} ({domain.state})"
     print_result(args, sentence, host=domain.host, tenant=args.tenant, state=domain.state)

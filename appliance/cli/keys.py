@@ -1,15 +1,18 @@
 """`gos key`: issue, list, rename, rotate or revoke API keys, of a tenant or of the appliance itself."""
 
 import argparse
+from contextlib import AbstractContextManager
 from typing import Any
 
 from appliance.core import clock
+from appliance.core.config import Config
+from appliance.core.crypto import Sealer
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import APPLIANCE_SCOPES, SCOPES, appliance_scope, service, service_accounts
 from appliance.tenants.keys import KeyChanges, changes, continuing_keys, keys, resource_limits
 
-from .output import add_json, opened_store, print_result, print_rows, read_store
+from .output import add_json, opened_store, opened_tenant, print_result, print_rows, read_store
 
 
 def add_commands(commands: Any) -> None:
@@ -65,6 +68,11 @@ def _scope_of(args: argparse.Namespace) -> TenantScope:
     return appliance_scope() if getattr(args, "appliance", False) else service.system_scope(service.get_tenant(args.tenant).id)
 
 
+def _opened_owner(args: argparse.Namespace, config: Config) -> AbstractContextManager[Sealer]:
+    """The database, for a command that writes a key of a tenant or of the appliance."""
+    return opened_store(config) if getattr(args, "appliance", False) else opened_tenant(config, args.tenant)
+
+
 def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
     if args.quiet:
         print(text)
@@ -74,7 +82,7 @@ def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
 
 def run_add(args: argparse.Namespace) -> int:
     config = args.load()
-    with opened_store(config) as sealer:
+    with _opened_owner(args, config) as sealer:
         scope = _scope_of(args)
         spec = keys.KeySpec(
             name=args.name, scopes=args.scope or _default_scopes(scope, args.service_account), environment=args.environment,
@@ -114,7 +122,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_rotate(args: argparse.Namespace) -> int:
-    with opened_store(args.load()) as sealer:
+    with _opened_owner(args, args.load()) as sealer:
         row, text = keys.rotate_key(_scope_of(args), sealer, args.id, args.overlap)
     _print_key(args, row, text)
     return 0
@@ -133,14 +141,14 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 
 def run_rename(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with _opened_owner(args, args.load()):
         row = changes.change_key(_scope_of(args), args.id, KeyChanges(name=args.name))
     print_result(args, f"key {row.id} is named {row.name}", id=row.id, name=row.name)
     return 0
 
 
 def run_make_agent(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
+    with _opened_owner(args, args.load()):
         row = keys.convert_to_agent_key(_scope_of(args), args.id)
     print_result(args, f"key {row.id} is an agent key", id=row.id, kind=row.kind)
     return 0

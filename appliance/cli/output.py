@@ -74,6 +74,20 @@ def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
 
 
 @contextmanager
+def opened_tenant(config: Config, tenant_id: str) -> Iterator[Sealer]:
+    """Open the database for a command that writes into a tenant.  Beside a reset or deletion of it nothing is written: Conflict,
+    NotFound.
+
+    Commands that only end access, and those on what a reset keeps for whoever runs the appliance, such as quotas, use
+    `opened_store`: an operator needs them during a reset, too.
+    """
+    from appliance.tenants import service
+
+    with opened_store(config) as sealer, service.writing_into(tenant_id):
+        yield sealer
+
+
+@contextmanager
 def read_store(config: Config) -> Iterator[Sealer]:
     """Open the database for a command that only reads, because an older release may still use it.  ConfigInvalid for another
     schema."""

@@ -3,19 +3,21 @@
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.config.sign_in import IdentityProvider
+from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.sentences import Sentence
-from appliance.tenants import ROLES, accounts, people, service
+from appliance.tenants import ROLES, Person, accounts, people, service
 from appliance.tenants.provisioning import ProviderToken
 from appliance.tenants.second_factors import factors
 from appliance.tenants.sign_in import temporary_passwords
 
-from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
+from .output import add_json, confirm, opened_store, opened_tenant, print_result, print_rows, read_store
 
 LASTING = "the next sign-in does not ask for an own password: for your own account, and for those that programs sign in with"
 
@@ -62,14 +64,17 @@ def run_add(args: argparse.Namespace) -> int:
         raise ValidationFailed("--lasting is for a password that you choose: add --password-stdin; a printed one is temporary")
     config = args.load()
     password = _choose_password(args, config, is_printed=not args.password_stdin)
-    with opened_store(config):
-        if args.tenant:
-            service.get_tenant(args.tenant)
-        people.create_user(args.login, password.text, expires_at=password.expires_at)
-        if args.tenant:
-            people.add_member(service.system_scope(args.tenant), args.login, args.role)
+    with opened_tenant(config, args.tenant) if args.tenant else opened_store(config):
+        person = people.prepare_user(args.login, password.text, expires_at=password.expires_at)
+        db.write(partial(_insert_user, args, person))
     _print_password(args, f"user {args.login} added", password)
     return 0
+
+
+def _insert_user(args: argparse.Namespace, person: Person) -> None:
+    people.insert_user(person)
+    if args.tenant:
+        people.add_member(service.system_scope(args.tenant), person.login, args.role)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from appliance.tenants import quota_settings, service
 from appliance.tenants.grants import SecretDestination, place_of_hosts, secret_bindings
 
 from .backup import add_passphrase
-from .output import add_json, confirm, opened_store, print_result, print_rows, read_store
+from .output import add_json, confirm, opened_store, opened_tenant, print_result, print_rows, read_store
 from .tenants.quotas import add_quota_commands
 
 
@@ -144,8 +144,7 @@ def run_delete(args: argparse.Namespace) -> int:
 
 def run_set(args: argparse.Namespace) -> int:
     value = sys.stdin.read().removesuffix("\n")
-    with opened_store(args.load()) as sealer:
-        service.get_tenant(args.tenant)
+    with opened_tenant(args.load(), args.tenant) as sealer:
         scope = service.system_scope(args.tenant)
         places = _places(args, scope, sealer)
         service.set_secret(scope, sealer, args.name, value)
@@ -171,8 +170,7 @@ def _places(args: argparse.Namespace, scope: TenantScope, sealer: Sealer) -> lis
 
 
 def run_unset(args: argparse.Namespace) -> int:
-    with opened_store(args.load()):
-        service.get_tenant(args.tenant)
+    with opened_tenant(args.load(), args.tenant):
         service.delete_secret(service.system_scope(args.tenant), args.name)
     print_result(args, f"secret {args.name} deleted", deleted=args.name)
     return 0

@@ -1,15 +1,17 @@
 """Manages tenants and their secrets; keys, people and idempotency have their own modules."""
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
+from appliance.core.database.write_guards import GuardedRequest, guarding
+from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, NotFound, ValidationFailed
 from appliance.core.events import hub
 from appliance.core.leases.open_tenants import FENCED_ONE
 from appliance.core.pages import Page, PageRequest, paginate
@@ -60,6 +62,7 @@ __all__ = [
     "system_scope",
     "tenant_exists",
     "unseal_secret",
+    "writing_into",
 ]  # fmt: skip
 MAX_NAME = 200
 _IS_OPEN = (Tenant.id != APPLIANCE) & Tenant.closed_at.is_null()
@@ -180,6 +183,27 @@ def refuse_fenced(tenant_id: str) -> None:
     if db.rows(FENCED_ONE, (tenant_id,)):
         get_tenant(tenant_id)
         raise being_reset()
+
+
+@contextmanager
+def writing_into(tenant_id: str) -> Iterator[None]:
+    """In the block, a command of whoever runs the appliance writes into the tenant: NotFound without it, Conflict while it is being
+    reset.  The writes themselves are refused likewise, if that begins in between."""
+    if get_tenant(tenant_id).is_being_reset:
+        raise _reset_conflict(tenant_id)
+    forget_state(tenant_id)
+    guard = guard_of(tenant_id)
+    with guarding(GuardedRequest(guard and replace(guard, refuse=partial(_refuse_command, tenant_id)))):
+        yield
+
+
+def _refuse_command(tenant_id: str) -> ApplianceError:
+    """Inside a write: why a command no longer writes into the tenant that it has looked up."""
+    try:
+        get_tenant(tenant_id)
+    except NotFound as error:
+        return error
+    return _reset_conflict(tenant_id)
 
 
 def begin_reset(scope: TenantScope, *, force: bool) -> None:

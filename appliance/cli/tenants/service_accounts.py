@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from appliance.cli.output import add_json, confirm, opened_store, print_result, print_rows, read_store
+from appliance.cli.output import add_json, confirm, opened_store, opened_tenant, print_result, print_rows, read_store
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import SCOPES, AccountChanges, AccountSpec, service, service_accounts
@@ -51,7 +51,7 @@ def _scope_of(args: argparse.Namespace) -> TenantScope:
 
 def run_add(args: argparse.Namespace) -> int:
     spec = AccountSpec(args.name, args.title, args.scope, description=args.description, responsible=args.responsible)
-    with opened_store(args.load()):
+    with opened_tenant(args.load(), args.tenant):
         account = service_accounts.create_account(_scope_of(args), spec)
     print_result(args, f"service account {account.id} added", id=account.id, scopes=list(account.scopes))
     return 0
@@ -72,7 +72,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_change(args: argparse.Namespace) -> int:
     changes = AccountChanges(args.title, args.description, args.scope, responsible=args.responsible)
-    with opened_store(args.load()):
+    with opened_tenant(args.load(), args.tenant):
         account = service_accounts.change_account(_scope_of(args), args.name, changes)
     print_result(args, f"service account {account.id} changed", id=account.id, scopes=list(account.scopes))
     return 0
@@ -87,7 +87,7 @@ def run_enable(args: argparse.Namespace) -> int:
 
 
 def _set_disabled(args: argparse.Namespace, *, is_disabled: bool) -> int:
-    with opened_store(args.load()):
+    with opened_store(args.load()) if is_disabled else opened_tenant(args.load(), args.tenant):
         account = service_accounts.change_account(_scope_of(args), args.name, AccountChanges(is_disabled=is_disabled))
     print_result(args, f"service account {account.id} is {account.state}", id=account.id, state=account.state)
     return 0
