@@ -31,6 +31,7 @@ from appliance.webapps.certificates import list_host_certificates
 from appliance.webapps.domains import is_public_suffix, list_every_domain
 
 from .audit_trails import forwarding_findings
+from .database_server import server_findings
 from .master_key import master_key_findings
 from .operation import (
     connector_findings,
@@ -57,7 +58,8 @@ def checks(config: Config) -> Iterator[Finding]:
 def name_findings(config: Config, inspect: Inspect = inspected_store, skip: Container[str] = ()) -> Iterator[tuple[str, Finding]]:
     """Run all checks but those to skip, and yield the name of the check with each finding.  `inspect` opens the database."""
     ran: dict[str, Callable[[], Iterator[Finding]]] = {
-        "storage": lambda: check_storage(config, inspect), "bucket": lambda: check_bucket(config),
+        "storage": lambda: check_storage(config, inspect), "database-server": lambda: server_findings(config, inspect),
+        "bucket": lambda: check_bucket(config),
         "permissions": lambda: permission_findings(config), "sandbox": lambda: _runtimes(config),
         "connectors": lambda: connector_findings(config), "mail": lambda: mail_findings(config),
         "exposure": lambda: _exposure(config), "scanner": lambda: _scanner(config),

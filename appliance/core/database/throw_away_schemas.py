@@ -99,6 +99,16 @@ def marked_schemas(session: Session) -> list[str]:
     return [str(name) for (name,) in session.execute(_MARKED, (THROW_AWAY, _MARK))]
 
 
+def list_abandoned(session: Session) -> list[str]:
+    """The marked schemas that no session uses."""
+    return [schema for schema in marked_schemas(session) if _is_abandoned(session, schema)]
+
+
+def _is_abandoned(session: Session, schema: str) -> bool:
+    """Whether no session uses it; the lock ends with the statement."""
+    return session.execute("SELECT pg_try_advisory_xact_lock(%s)", (_lock_of(schema),)).fetchone() == (True,)
+
+
 def drop_abandoned(session: Session) -> list[str]:
     """Drop the marked schemas that no session uses; returns their names."""
     return [schema for schema in marked_schemas(session) if drop_schema(session, schema)]
