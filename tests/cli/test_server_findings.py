@@ -16,15 +16,10 @@ from appliance.cli import main
 from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.core.database.throw_away_schemas import create_schema, name_schema, open_session, sharing
-from appliance.upgrade import servers
 from tests.backups.conftest import World, make_world
 from tests.store.cluster import Cluster
 
 SKIPPED = ("sandbox", "contents", "connectors")
-
-
-class Undone(Exception):
-    """Rolls a write back."""
 
 
 @pytest.fixture
@@ -61,8 +56,8 @@ def test_a_copy_that_a_killed_rehearsal_left_is_named_with_the_command_that_drop
     schema = leave_copy(config)
     ((level, text),) = leftover_findings(config)
     assert (level, f"the schema {schema} on the database server" in text) == ("note", True)
-    named = [finding for check, finding in name_findings(config, lambda _: nullcontext(), SKIPPED) if check == "database-server"]
-    assert (level, text) in named, "doctor and GET /appliance/health say it"
+    findings = list(name_findings(config, lambda _: nullcontext(), SKIPPED))
+    assert ("database-server", (level, text)) in findings, "doctor and GET /appliance/health say it"
     command = re.search(r"run `gos ([^`]*)`", text)
     assert command is not None
     db.close_database()
@@ -85,39 +80,6 @@ def test_a_server_that_cannot_be_asked_is_a_note(on_server: World, monkeypatch: 
     closed = make_world(on_server.config.data, "postgresql://nobody@127.0.0.1:1/gos").config
     ((level, text),) = leftover_findings(closed)
     assert (level, "could not be looked up" in text) == ("note", True)
-
-
-def count_locks() -> int:
-    return int(db.rows("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")[0][0])
-
-
-def test_the_locks_of_a_backup_and_a_roll_back_are_what_is_said(
-    on_server: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The numbers in the sentences are upper limits of what the transactions take, and not more than half as much again."""
-    counts: list[int] = []
-
-    def copy() -> None:
-        servers.copy_aside(tmp_path / "aside.db")
-        counts.append(count_locks())
-
-    def put_back() -> None:
-        servers.put_back(tmp_path / "aside.db")
-        counts.append(count_locks())
-        raise Undone
-
-    db.write(copy)
-    with pytest.raises(Undone):
-        db.write(put_back)
-    said = []
-    for each in (0, 20):
-        monkeypatch.setattr(database_server, "read_settings", lambda each=each: (each, 100))
-        ((_, text),) = lock_findings()
-        (number,) = re.findall(r"(\d+) locks(?:: it fails)", text)
-        said.append(int(number))
-    for count, limit in zip(counts, said, strict=True):
-        assert count * 0.9 <= limit <= count * 1.5, (counts, said)
-    assert counts[1] <= said[1]
 
 
 def test_a_server_without_room_for_the_locks_is_told_with_the_setting_that_is_enough(
