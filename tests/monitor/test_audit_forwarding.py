@@ -24,8 +24,9 @@ from appliance.monitor import audit
 from appliance.monitor.forwarding import BATCH, PAUSE_MS, AuditForwarding, SyslogServer, build_message, record_of
 from appliance.monitor.signed_trails import AuditKeys, FileStatus, public_keys_file, read_public_keys, verify_file
 from tests.monitor.test_audit import act
+from tests.processes.world import Wall
 
-CHECKPOINT_MS = 900_000
+CHECKPOINT_MS, LEASE_MS = 900_000, 60_000
 KEYS = AuditKeys(Sealer(b"m" * 32))
 MESSAGE = re.compile(rb"<110>1 (\S+Z) gos\.example gos - audit \[gos@32473 (.*?[^\\]\")\] (\{.*\})", re.DOTALL)
 
@@ -179,6 +180,38 @@ def test_another_process_continues_and_does_not_send_beside(acme: TenantScope, r
         db.write(lambda: db.execute("UPDATE audit_forward SET lease_until = 0"))  # it has died
         second.forward()
         assert audit.verify_exported(lines(receiver.wait_for(6))).entries == 5
+
+
+def die_sending() -> None:
+    """A third process claims the trail, and dies."""
+    until = clock.now_ms() + LEASE_MS
+    db.write(lambda: db.execute("UPDATE audit_forward SET fence = fence + 1, lease_until = ?", (until,)))
+
+
+def test_the_lease_of_a_dead_process_ends_although_the_clock_was_set_back(
+    acme: TenantScope, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three hours back, neither entries nor a checkpoint wait for three hours; a short way back, they wait for the lease."""
+    wall = Wall(monkeypatch)
+    act(acme, 3)
+    address = f"tcp://127.0.0.1:{receiver.port}"
+    with closing(forwarding_to(address)) as first, closing(forwarding_to(address)) as second:
+        first.forward()
+        receiver.wait_for(4)
+        act(acme, 2)
+        die_sending()
+        wall.jumped = -30_000
+        assert clock.now_ms() < (second.next_due() or 0) <= clock.now_ms() + 90_000
+        second.forward()
+        assert len(receiver.received) == 4
+        wall.jumped = -3 * 3_600_000
+        assert (second.next_due() or 0) <= clock.now_ms()
+        second.forward()
+        assert audit.verify_exported(lines(receiver.wait_for(7))).entries == 5
+        die_sending()
+        db.write(lambda: db.execute("UPDATE audit_forward SET checkpoint_seq = 0, checkpoint_at = 0"))
+        wall.jumped = -6 * 3_600_000
+        assert (second.next_due() or 0) <= clock.now_ms()
 
 
 def test_a_checkpoint_vouches_for_what_was_sent(

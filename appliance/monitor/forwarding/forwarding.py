@@ -26,6 +26,9 @@ from .rejections import note_rejection
 log = logging.getLogger(__name__)
 BATCH, BATCH_BYTES = 200, 1 << 20
 PAUSE_MS, MOST_PAUSE_MS, LONGEST_ASKED_MS, LEASE_MS = 10_000, 300_000, 3_600_000, 60_000
+MOST_AHEAD_MS = 2 * LEASE_MS
+"""No process gives itself a lease that ends later, even if its clock is a minute ahead of this one.  So a clock was set back since,
+and the holder may be dead; if it lives, it notices by the fence that another has continued."""
 SENT = metrics.registry.counter("gos_audit_records_sent_total", "Records of audit trails that were sent.", ("destination",))
 FAILED = metrics.registry.counter(
     "gos_audit_forwarding_failures_total", "Times a destination did not take records of audit trails, which wait.", ("destination",)
@@ -37,14 +40,15 @@ _FORWARDS = LeaseTable(AuditForwardRow, ("tenant_id", "destination"), lease="lea
 _TRAILS = "FROM audit_chain c LEFT JOIN audit_forward f ON f.tenant_id = c.tenant_id AND f.destination = ?"
 _HAS_MORE = "c.last_seq > COALESCE(f.seq, 0)"
 _DUE = f"""
-SELECT c.tenant_id {_TRAILS} WHERE COALESCE(f.lease_until, 0) <= ?
+SELECT c.tenant_id {_TRAILS} WHERE (COALESCE(f.lease_until, 0) <= ? OR f.lease_until > ?)
 AND ({_HAS_MORE} OR (f.seq > f.checkpoint_seq AND (f.checkpoint_at <= ? OR f.checkpoint_at > ?))) ORDER BY c.tenant_id
 """
-_NEXT_ENTRIES = f"SELECT MIN(COALESCE(f.lease_until, 0)) {_TRAILS} WHERE {_HAS_MORE}"
-_NEXT_CHECKPOINT = """
-SELECT MIN(CASE WHEN checkpoint_at > ? OR lease_until > checkpoint_at + ? THEN lease_until ELSE checkpoint_at + ? END)
-FROM audit_forward WHERE destination = ? AND seq > checkpoint_seq
-"""
+_LEASE_END = "CASE WHEN lease_until > ? THEN 0 ELSE COALESCE(lease_until, 0) END"
+_NEXT_ENTRIES = f"SELECT MIN({_LEASE_END}) {_TRAILS} WHERE {_HAS_MORE}"
+_NEXT_CHECKPOINT = f"""
+SELECT MIN(CASE WHEN checkpoint_at > ? OR lease_end > checkpoint_at + ? THEN lease_end ELSE checkpoint_at + ? END)
+FROM (SELECT checkpoint_at, {_LEASE_END} AS lease_end FROM audit_forward WHERE destination = ? AND seq > checkpoint_seq) AS ends
+"""  # noqa: S608  our own words
 _LAG = f"""
 SELECT COUNT(*), MIN(e.at) {_TRAILS}
 JOIN audit_entry e ON e.tenant_id = c.tenant_id
@@ -107,7 +111,11 @@ class AuditForwarding:
     def next_due(self) -> int | None:
         """When there will be something to send (epoch milliseconds); None if everything has been sent."""
         name, interval, now = self.destination.name, self._checkpoint_ms, clock.now_ms()
-        dues = [earliest(_NEXT_ENTRIES, params=(name,)), earliest(_NEXT_CHECKPOINT, params=(now, interval, interval, name))]
+        latest = now + MOST_AHEAD_MS
+        dues = [
+            earliest(_NEXT_ENTRIES, params=(latest, name)),
+            earliest(_NEXT_CHECKPOINT, params=(now, interval, interval, latest, name)),
+        ]
         due = min((each for each in dues if each is not None), default=None)
         return None if due is None else max(due, self._pause_end(now))
 
@@ -122,7 +130,7 @@ class AuditForwarding:
     def _list_due(self, now: int) -> list[str]:
         """The owners of trails with something to send; not tenants that are being imported or deleted, which lack entries."""
         open_tenants = {APPLIANCE, *tenant_ids()}
-        due = db.rows(_DUE, (self.destination.name, now, now - self._checkpoint_ms, now))
+        due = db.rows(_DUE, (self.destination.name, now, now + MOST_AHEAD_MS, now - self._checkpoint_ms, now))
         return [tenant_id for (tenant_id,) in due if tenant_id in open_tenants]
 
     def _note_outcome(self, failure: Undelivered | None) -> None:
@@ -229,7 +237,7 @@ def _claim(tenant_id: str, destination: str) -> _Position | None:
         f"SELECT {columns} FROM audit_forward WHERE tenant_id = ? AND destination = ?", key  # noqa: S608  our own names
     )  # fmt: skip
     now = clock.now_ms()
-    if until > now or not _FORWARDS.claim(key, fence, until=now + LEASE_MS):
+    if now < until <= now + MOST_AHEAD_MS or not _FORWARDS.claim(key, fence, until=now + LEASE_MS):
         return None
     return _Position(key, int(fence) + 1, int(seq), int(checkpoint_seq), int(checkpoint_at))
 
