@@ -45,7 +45,6 @@ KNOWN = {
 }  # fmt: skip
 
 
-
 def to_sentence(keyword: str, message: str) -> str:
     """The message of an error about this keyword, with its id and values if it is a known one."""
     for sentence, pattern in _patterns(keyword):

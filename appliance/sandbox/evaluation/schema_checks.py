@@ -45,9 +45,7 @@ class SchemaChecker:
                 "checking this value against its schema takes long, and other values are being checked; send it again later",
                 headers={"Retry-After": "2"},
             ) from refusal
-        raise OutOfBounds(
-                Sentence("To check this value against its schema takes more than %(size)s MB.", size=MEMORY_BYTES >> 20)
-            )
+        raise OutOfBounds(Sentence("To check this value against its schema takes more than %(size)s MB.", size=MEMORY_BYTES >> 20))
 
     def process_ids(self) -> list[int]:
         return self._lane.process_ids()
