@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,10 +65,10 @@ class Pair:
             for _ in range(ENDLESS):
                 api.post("/api/v1/processes/endless/execute", json={"run": new_mark()}).raise_for_status()
 
-    def start_reset(self) -> None:
+    def start_reset(self, solution: Mapping[str, bytes] = SOLUTION) -> None:
         with self.servers.client(0, **self.browser) as browser:
             form = {"confirm": "acme", "solution": "own"}
-            response = browser.post(RESET, data=form, files={"file": ("s.zip", write_zip(SOLUTION))})
+            response = browser.post(RESET, data=form, files={"file": ("s.zip", write_zip(solution))})
             assert response.status_code == 303, response.text
 
     def delete(self) -> None:

@@ -1,5 +1,6 @@
 """Two servers, one of which resets a tenant while every kind of request writes into it at the other."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +12,15 @@ from appliance.tenants import service
 from tests.backups.test_emptying import check_searches
 from tests.bench.filling import fill
 from tests.chaos.beside import AT_BASE, Pair, check_contents, check_refusals, marked_rows, open_pair, rows_of_solution, write_until
-from tests.chaos.doors import DOORS, is_done, is_refused_for_reset, new_mark
+from tests.chaos.doors import APP, DOORS, SOLUTION, is_done, is_refused_for_reset, new_mark
 from tests.processes.world import wait_until
 
 EXECUTIONS = 500
+OTHER = {
+    **SOLUTION,
+    "processes/note/process.yaml": SOLUTION["processes/note/process.yaml"].replace(b"values: {", b"values: {what: other, "),
+    "webapps/shop/public/index.html": b"<h1>Other</h1>\n",
+}
 REFUSALS = ("overloaded", "process_failed", "conflict")
 """Conflict is the error of an awaited execution that is cancelled, and `process_failed` what a WebApp says of it."""
 
@@ -54,3 +60,23 @@ def test_a_request_that_began_before_a_reset_writes_nothing_after_it(pair: Pair)
     check_refusals(answers.values(), *REFUSALS)
     assert (marked_rows(), rows_of_solution()) == ({}, before)
     check_contents(pair)
+
+
+def test_another_server_knows_what_was_applied_and_not_what_was_there(pair: Pair) -> None:
+    """Under the same ids and version numbers."""
+    pair.empty()
+    look_at_second(pair, None, "<h1>Shop</h1>")
+    pair.start_reset(OTHER)
+    pair.wait_for_reset()
+    look_at_second(pair, "other", "<h1>Other</h1>")
+
+
+def look_at_second(pair: Pair, what: str | None, page: str) -> None:
+    """Its process writes this, also behind a route, and its app has this page."""
+    with pair.servers.client(1) as api, pair.servers.client(1, APP) as visitor:
+        wait_until(lambda: (api.get("/api/v1/tenant").status_code, page in visitor.get("/").text) == (200, True))
+        executed = api.post("/api/v1/processes/note/execute?wait=20", json={"run": "a"}).raise_for_status().json()["data"]
+        assert (executed["version"], executed["output"]["what"]) == (1, what)
+        with pair.visitor.client() as client:
+            status, text = pair.visitor.use(client, DOORS["a process behind a route"], "a")
+        assert (status, json.loads(text)["data"]["what"]) == (200, what)

@@ -43,17 +43,20 @@ def required_access_of_published(scope: TenantScope, app_id: str) -> AccessSpec 
 @dataclass(frozen=True)
 class ServedState:
     """The version that is served (0: none, None: no such app), until when its routes respond (epoch ms; None: indefinitely),
-    and how often encoded forms were added."""
+    how often encoded forms were added, and when the app was created: another one may have its id, and a version of that number."""
 
     number: int | None = None
     allowed_until: int | None = None
     forms: int = 0
+    created_at: int = 0
 
 
 def find_served(scope: TenantScope, app_id: str) -> ServedState:
     """What an app serves now."""
     row = scope.find(WebAppRow, id=app_id)
-    return ServedState() if row is None else ServedState(row.published_version or 0, row.allowed_until, row.forms)
+    if row is None:
+        return ServedState()
+    return ServedState(row.published_version or 0, row.allowed_until, row.forms, row.created_at)
 
 
 def is_allowed(scope: TenantScope, app_id: str, number: int) -> bool:
