@@ -82,7 +82,8 @@ def guard_of(tenant_id: str) -> WriteGuard | None:
 
 
 def _explain(tenant_id: str, created_at: int) -> ApplianceError:
-    """Why a write of a request to the tenant of that time is refused."""
+    """Why a write of a request to the tenant of that time is refused.  The next request looks the tenant up again."""
+    forget_state(tenant_id)
     sql = "SELECT reset_at FROM tenant WHERE id = ? AND created_at = ? AND closed_at IS NULL"
     rows = db.rows(sql, (tenant_id, created_at))
     if not rows:

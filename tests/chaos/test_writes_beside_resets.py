@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from appliance.core.database import db
@@ -71,11 +72,19 @@ def test_another_server_knows_what_was_applied_and_not_what_was_there(pair: Pair
     look_at_second(pair, "other", "<h1>Other</h1>")
 
 
+def execute(api: httpx.Client) -> httpx.Response:
+    return api.post("/api/v1/processes/note/execute?wait=20", json={"run": "a"})
+
+
 def look_at_second(pair: Pair, what: str | None, page: str) -> None:
     """Its process writes this, also behind a route, and its app has this page."""
     with pair.servers.client(1) as api, pair.servers.client(1, APP) as visitor:
         wait_until(lambda: (api.get("/api/v1/tenant").status_code, page in visitor.get("/").text) == (200, True))
-        executed = api.post("/api/v1/processes/note/execute?wait=20", json={"run": "a"}).raise_for_status().json()["data"]
+        response = execute(api)
+        if response.status_code == 503 and what is not None:  # the reset took less than the second in which it did not look
+            assert is_refused_for_reset(response.text)
+            response = execute(api)
+        executed = response.raise_for_status().json()["data"]
         assert (executed["version"], executed["output"]["what"]) == (1, what)
         with pair.visitor.client() as client:
             status, text = pair.visitor.use(client, DOORS["a process behind a route"], "a")

@@ -247,6 +247,18 @@ def test_a_process_that_does_not_know_of_a_reset_writes_nothing(
             request_guards.forget_state(name)
 
 
+def test_a_process_that_has_missed_a_whole_reset_refuses_one_write(running: Running) -> None:
+    """It cannot tell the request from one that began before the reset."""
+    name = fresh("resetting")
+    with running.api(name) as client:
+        running.services.transfers.resets.reset(running.tenant(name), apps_and_skills(1, 0))
+        unknown(name)
+        refused, accepted = (client.post("/api/v1/documents", params={"name": "new.txt"}, content=b"new") for _ in range(2))
+        assert refused.status_code == 503
+        assert "this tenant was reset while your request was under way" in refused.text
+        assert accepted.status_code == 201
+
+
 def rows_of(tenant: str) -> dict[str, int]:
     """Without what counts requests."""
     counted = ("key_usage", "key_address", "tally")
