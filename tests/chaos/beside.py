@@ -4,7 +4,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -169,6 +169,20 @@ def check_refusals(answers: Iterable[tuple[int, str]], *codes: str) -> None:
         code = re.search(r'\\?"code\\?": ?\\?"(\w+)', text)
         is_refused = code[1] in codes if code is not None else "<!doctype html>" in text and REASON.search(text) is not None
         assert is_refused, (status, text)
+
+
+def check_late_requests(pair: Pair, replace: Callable[[], None], *codes: str) -> None:
+    """Requests that begin at every door before the tenant is replaced, and whose bodies come after it, are refused with one of the
+    codes and write nothing."""
+    with ExitStack() as requests:
+        finish = {name: requests.enter_context(pair.visitor.start(DOORS[name], new_mark())) for name in DOORS if name != AT_BASE}
+        replace()
+        before = rows_of_solution()
+        answers = {name: each() for name, each in finish.items()}
+    assert {name: answer for name, answer in answers.items() if is_done(*answer)} == {}
+    check_refusals(answers.values(), *codes)
+    assert (marked_rows(), rows_of_solution()) == ({}, before)
+    check_contents(pair)
 
 
 def rows_of_solution() -> dict[str, int]:

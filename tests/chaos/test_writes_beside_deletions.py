@@ -1,7 +1,6 @@
 """Two servers, one of which deletes a tenant while every kind of request writes into it at the other."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from appliance.core.database import db
 from appliance.tenants import service
 from tests.backups.test_emptying import check_searches, count_rows, entity_tables
 from tests.bench.filling import fill
-from tests.chaos.beside import AT_BASE, Pair, check_contents, check_refusals, marked_rows, open_pair, rows_of_solution, write_until
-from tests.chaos.doors import DOORS, is_done, new_mark
+from tests.chaos.beside import Pair, check_contents, check_late_requests, check_refusals, marked_rows, open_pair, write_until
 from tests.processes.world import wait_until
 
 EXECUTIONS = 500
@@ -40,14 +38,10 @@ def test_no_write_at_another_server_outlives_a_deletion(pair: Pair) -> None:
 
 def test_a_request_that_began_before_a_deletion_writes_nothing_into_a_new_tenant_with_that_id(pair: Pair) -> None:
     pair.empty()
-    with ExitStack() as requests:
-        finish = {name: requests.enter_context(pair.visitor.start(DOORS[name], new_mark())) for name in DOORS if name != AT_BASE}
+
+    def replace() -> None:
         pair.delete()
         pair.wait_for_deletion()
         pair.create()
-        before = rows_of_solution()
-        answers = {name: each() for name, each in finish.items()}
-    assert {name: answer for name, answer in answers.items() if is_done(*answer)} == {}
-    check_refusals(answers.values(), *REFUSALS)
-    assert (marked_rows(), rows_of_solution()) == ({}, before)
-    check_contents(pair)
+
+    check_late_requests(pair, replace, *REFUSALS)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -12,8 +11,17 @@ from appliance.core.database import db
 from appliance.tenants import service
 from tests.backups.test_emptying import check_searches
 from tests.bench.filling import fill
-from tests.chaos.beside import AT_BASE, Pair, check_contents, check_refusals, marked_rows, open_pair, rows_of_solution, write_until
-from tests.chaos.doors import APP, DOORS, SOLUTION, is_done, is_refused_for_reset, new_mark
+from tests.chaos.beside import (
+    Pair,
+    check_contents,
+    check_late_requests,
+    check_refusals,
+    marked_rows,
+    open_pair,
+    rows_of_solution,
+    write_until,
+)
+from tests.chaos.doors import APP, DOORS, SOLUTION, is_refused_for_reset
 from tests.processes.world import wait_until
 
 EXECUTIONS = 500
@@ -51,16 +59,12 @@ def test_no_write_at_another_server_outlives_a_reset(pair: Pair) -> None:
 
 def test_a_request_that_began_before_a_reset_writes_nothing_after_it(pair: Pair) -> None:
     pair.empty()
-    with ExitStack() as requests:
-        finish = {name: requests.enter_context(pair.visitor.start(DOORS[name], new_mark())) for name in DOORS if name != AT_BASE}
+
+    def reset() -> None:
         pair.start_reset()
         pair.wait_for_reset()
-        before = rows_of_solution()
-        answers = {name: each() for name, each in finish.items()}
-    assert {name: answer for name, answer in answers.items() if is_done(*answer)} == {}
-    check_refusals(answers.values(), *REFUSALS)
-    assert (marked_rows(), rows_of_solution()) == ({}, before)
-    check_contents(pair)
+
+    check_late_requests(pair, reset, *REFUSALS)
 
 
 def test_another_server_knows_what_was_applied_and_not_what_was_there(pair: Pair) -> None:

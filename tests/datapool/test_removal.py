@@ -16,6 +16,7 @@ from appliance.datapool import entity_quota, removal
 from appliance.datapool import service as datapool
 from appliance.datapool.importing.reading import ImportOptions
 from appliance.monitor import audit
+from tests.backups.test_emptying import count_deleted
 
 ENTITIES, MOST = 90, 30
 MANY = ENTITIES // 3
@@ -98,15 +99,7 @@ def test_a_large_collection_is_gone_at_once_and_removed_in_short_writes(
             with pytest.raises(NotFound):
                 refused(acme, name)
     assert (names(acme), names(globex)) == (["customers"], ["customers", "orders"])
-    sizes: list[int] = []
-    delete_some = short_writes.delete_some
-
-    def counted(*args: Any) -> tuple[int, float]:
-        deleted, took = delete_some(*args)
-        sizes.append(deleted)
-        return deleted, took
-
-    monkeypatch.setattr(short_writes, "delete_some", counted)
+    sizes = count_deleted(monkeypatch)
     remove_all()
     assert (left_of(acme, table), left_of(globex, other)) == ((-1, 0, 0), (ENTITIES, ENTITIES, 1))
     assert (max(sizes), sum(sizes)) == (MOST, 2 * ENTITIES)

@@ -1,6 +1,5 @@
 """Every decider gets one e-mail, with a link and without the content of the request."""
 
-import time
 from collections.abc import Callable, Iterator
 from email import message_from_string
 from typing import Any
@@ -16,6 +15,7 @@ from appliance.governance.approvals.notices import Notices
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.governance.asking import TenantFixture
+from tests.processes.world import wait_until
 from tests.tenants.fencing import fenced
 
 WAIT_SECONDS = 60.0
@@ -37,10 +37,7 @@ class Mailbox:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.02)
+    wait_until(condition, WAIT_SECONDS)
 
 
 @pytest.fixture

@@ -40,12 +40,12 @@ def leftover_findings(config: Config) -> Iterator[Finding]:
         with open_session(config.database_url) as session:
             schemas = list_abandoned(session)
     except ApplianceError as error:
-        yield "note", f"whether killed rehearsals have left copies on the database server could not be looked up: {error.message}"
+        yield "note", f"could not look up whether killed rehearsals left copies on the database server: {error.message}"
         return
     for schema in schemas:
         yield "note", (
-            f"the schema {schema} on the database server is a copy of all tables, which a rehearsal of `gos upgrade` has left "
-            "that was killed; run `gos upgrade --finish`, which drops it"
+            f"the schema {schema} on the database server is a copy of all tables, left by a rehearsal of `gos upgrade` that was "
+            "killed; run `gos upgrade --finish`, which drops it"
         )
 
 
